@@ -1,0 +1,108 @@
+"""The exception tree. Every error that a user can meet derives from BlockxError."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from blockx.model import TaskResult
+
+
+class BlockxError(Exception):
+    """Base of everything that BlockX raises on purpose."""
+
+
+class RequestError(BlockxError):
+    """A request was refused; nothing was started or changed by it."""
+
+
+class InvalidArgument(RequestError):
+    """The request itself is wrong; sending it again unchanged will fail again."""
+
+
+class NoSlot(RequestError):
+    """Every slot is taken; `retry_after_ms` is a hint when to ask again (None: no hint)."""
+
+    def __init__(self, message: str, *, retry_after_ms: int | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_ms = retry_after_ms
+
+
+class InvalidSlot(RequestError):
+    """The slot id is unknown, no longer leased, or leased to another task."""
+
+
+class Unavailable(RequestError):
+    """The server is not ready, is draining, or cannot be reached; another one may answer."""
+
+    def __init__(self, message: str, *, retry_after_ms: int | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_ms = retry_after_ms
+
+
+class NotFound(RequestError):
+    """The task is not known here: never submitted, or its result was kept long enough and is gone."""
+
+
+class DeadlineExceeded(RequestError):
+    """The caller's own timeout ran out; whether the request took effect is unknown."""
+
+
+class Unauthenticated(RequestError):
+    """The token or certificate is missing or wrong."""
+
+
+class PermissionDenied(RequestError):
+    """The caller is known, but may not do this."""
+
+
+class Internal(RequestError):
+    """Something unforeseen happened on the server; the message carries the id under which it was logged."""
+
+
+class TaskFailed(BlockxError):
+    """A task ended FAILED; `result` holds what is known about it."""
+
+    def __init__(self, result: TaskResult) -> None:
+        super().__init__(f"{result.failure_code}: {result.failure_message}")
+        self.result = result
+
+
+class ConfigError(BlockxError):
+    """A setting is unknown, has a bad value, or contradicts another."""
+
+
+class ProtocolError(BlockxError):
+    """The peer sent bytes that are not the protocol; the connection is to be closed."""
+
+
+class UnserializableValue(BlockxError):
+    """A value cannot cross between processes; the message names its type and its path inside the whole."""
+
+
+class LoadFailed(BlockxError):
+    """The functions could not be loaded: an import raised, a requirement is missing, or a name is taken twice."""
+
+
+class ReadError(BlockxError):
+    """A read failed; `retryable` says whether the same read may succeed later."""
+
+    def __init__(self, message: str, *, retryable: bool = False) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+
+
+class CommitRefused(BlockxError):
+    """The task has already ended (deadline, watch gone), so its writer may not commit; everything is rolled back."""
+
+
+class PluginError(BlockxError):
+    """Raised by a call builder or writer plugin to fail its task; `retryable` says whether trying again can help."""
+
+    def __init__(self, message: str, *, retryable: bool = False) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+
+
+class RetryableError(BlockxError):
+    """Raised by a user function to have this call attempted again (at most 3 attempts in all)."""
