@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attrs import frozen
+from attrs import field, frozen
 
 from blockx.errors import ConfigError
 
@@ -11,7 +11,7 @@ from blockx.errors import ConfigError
 class WorkerSettings:
     """What WorkerCore obeys."""
 
-    slots: int = 64
+    slots: int = field(default=64, metadata={"env": "WORKER_SLOTS"})
     default_ttl_ms: int = 5_000
     max_slot_ttl_ms: int = 60_000
     task_deadline_ms: int = 300_000
@@ -31,7 +31,9 @@ class WorkerSettings:
         if self.default_ttl_ms > self.max_slot_ttl_ms:
             raise ConfigError(f"default_ttl_ms {self.default_ttl_ms} is above max_slot_ttl_ms {self.max_slot_ttl_ms}")
         if self.task_deadline_ms > self.max_task_timeout_ms:
-            raise ConfigError(f"task_deadline_ms {self.task_deadline_ms} is above max_task_timeout_ms {self.max_task_timeout_ms}")
+            raise ConfigError(
+                f"task_deadline_ms {self.task_deadline_ms} is above max_task_timeout_ms {self.max_task_timeout_ms}"
+            )
 
 
 @frozen(kw_only=True)
