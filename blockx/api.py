@@ -74,7 +74,7 @@ def task_input_to_pb(task: TaskInput) -> worker_pb2.TaskInput:
 
 
 def task_input_from_pb(task: worker_pb2.TaskInput) -> TaskInput:
-    """Checks nothing: a handler that is not set becomes None, an empty config `{}`, a missing builder the empty type."""
+    """Checks nothing. A handler not set becomes None, an empty config `{}`, a missing builder the empty type."""
     handler = _plugin_config_from_pb(task.result_handler) if task.HasField("result_handler") else None
     return TaskInput(
         function_call_config=_plugin_config_from_pb(task.function_call_config),
