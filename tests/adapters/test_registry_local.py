@@ -27,23 +27,23 @@ BEAT = Beat(
 )
 
 
-def test_the_local_registry_implements_the_port():
+def test_the_local_registry_implements_the_port() -> None:
     registry: Registry = LocalRegistry()
     assert registry is not None
 
 
-async def test_a_watch_begins_with_the_workers_that_are_registered():
+async def test_a_watch_begins_with_the_workers_that_are_registered() -> None:
     registry = LocalRegistry()
     async with registry.register(BEAT), registry.watch() as events:
         assert await anext(events) == ViewReset((BEAT,))
 
 
-async def test_a_watch_of_an_empty_registry_begins_with_an_empty_view():
+async def test_a_watch_of_an_empty_registry_begins_with_an_empty_view() -> None:
     async with LocalRegistry().watch() as events:
         assert await anext(events) == ViewReset(())
 
 
-async def test_a_watch_follows_registration_beats_and_departure():
+async def test_a_watch_follows_registration_beats_and_departure() -> None:
     registry = LocalRegistry()
     async with registry.watch() as events:
         assert await anext(events) == ViewReset(())
@@ -54,7 +54,7 @@ async def test_a_watch_follows_registration_beats_and_departure():
         assert await anext(events) == WorkerGone("w1")
 
 
-async def test_the_view_of_a_later_watch_holds_the_last_beat():
+async def test_the_view_of_a_later_watch_holds_the_last_beat() -> None:
     registry = LocalRegistry()
     async with registry.register(BEAT) as registration:
         await registration.beat(evolve(BEAT, seq=7))
@@ -62,7 +62,7 @@ async def test_the_view_of_a_later_watch_holds_the_last_beat():
             assert await anext(events) == ViewReset((evolve(BEAT, seq=7),))
 
 
-async def test_a_slow_reader_gets_the_newest_event_of_each_worker_in_their_order():
+async def test_a_slow_reader_gets_the_newest_event_of_each_worker_in_their_order() -> None:
     registry = LocalRegistry()
     other = evolve(BEAT, worker_id="w2", addr="127.0.0.1:7072")
     async with registry.watch() as events, registry.register(BEAT) as registration, registry.register(other):
@@ -72,7 +72,7 @@ async def test_a_slow_reader_gets_the_newest_event_of_each_worker_in_their_order
         assert seen == [ViewReset(()), WorkerSeen(other), WorkerSeen(evolve(BEAT, seq=3))]
 
 
-async def test_a_waiting_reader_is_woken_by_a_beat(nursery: trio.Nursery):
+async def test_a_waiting_reader_is_woken_by_a_beat(nursery: trio.Nursery) -> None:
     registry = LocalRegistry()
     seen: list[RegistryEvent] = []
 
@@ -89,7 +89,7 @@ async def test_a_waiting_reader_is_woken_by_a_beat(nursery: trio.Nursery):
     nursery.cancel_scope.cancel()
 
 
-async def test_a_taken_worker_id_is_refused_and_its_holder_stays():
+async def test_a_taken_worker_id_is_refused_and_its_holder_stays() -> None:
     registry = LocalRegistry()
     async with registry.register(BEAT):
         with pytest.raises(Unavailable, match="'w1' is held by instance 'a' at 127"):
@@ -99,7 +99,7 @@ async def test_a_taken_worker_id_is_refused_and_its_holder_stays():
             assert await anext(events) == ViewReset((BEAT,))
 
 
-async def test_a_worker_id_is_free_again_after_its_holder_left():
+async def test_a_worker_id_is_free_again_after_its_holder_left() -> None:
     registry = LocalRegistry()
     async with registry.register(BEAT):
         pass
@@ -107,7 +107,7 @@ async def test_a_worker_id_is_free_again_after_its_holder_left():
         assert await anext(events) == ViewReset((evolve(BEAT, instance="b"),))
 
 
-async def test_a_beat_after_the_registration_ended_is_refused():
+async def test_a_beat_after_the_registration_ended_is_refused() -> None:
     registry = LocalRegistry()
     async with registry.register(BEAT) as registration:
         pass
