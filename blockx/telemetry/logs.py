@@ -23,7 +23,7 @@ _UNSHORTENED = frozenset({"event", "exception", "traceback"})
 
 
 def setup_logs(style: Style | None = None, *, level: str = "info", stream: TextIO | None = None) -> None:
-    """Send the log lines of this process to `stream` (stderr); without a `style`, pretty on a terminal and else JSON."""
+    """Send the log lines of this process to `stream` (stderr); without a `style`, pretty on a terminal, else JSON."""
     out = sys.stderr if stream is None else stream
     is_pretty = style == "pretty" or (style is None and out.isatty())
     structlog.configure(

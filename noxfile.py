@@ -1,0 +1,97 @@
+"""What can be run on a clone: `nox` does what CI does, `nox -s demo` shows the main job, `nox --list` lists all."""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import re
+import shutil
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2024.10"
+nox.options.sessions = ["tests", "lint", "types", "layers", "protos"]
+nox.options.reuse_existing_virtualenvs = True
+
+PYPROJECT = nox.project.load_toml("pyproject.toml")
+GROUPS = ("tests", "lint", "types", "layers", "protos")
+GENERATED = Path("blockx/proto")
+
+
+def install(session: nox.Session, *groups: str, project: bool = True) -> None:
+    """Install the project and dependency groups, in the versions of the lock."""
+    requirements = nox.project.dependency_groups(PYPROJECT, *groups)
+    editable = ["-e", "."] if project else []
+    session.install("-c", "requirements.lock", *editable, *requirements)
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """The main job: index a sample chain's ERC-20 transfers into SQLite with an embedded cluster."""
+    install(session)
+    session.run("python", "-m", "examples.demo", *session.posargs)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Every test; in CI (the variable CI is set) a skipped test is a failure."""
+    install(session, "tests")
+    strictness = ["--fail-on-skip"] if os.environ.get("CI") else []
+    session.run("pytest", *strictness, *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style and likely mistakes; `nox -s lint -- --fix` mends what can be mended."""
+    install(session, "lint", project=False)
+    session.run("ruff", "check", *session.posargs)
+    session.run("ruff", "format", *([] if session.posargs else ["--check"]))
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Static types, strict, tests included."""
+    install(session, "tests", "types")
+    session.run("mypy", *session.posargs)
+
+
+@nox.session
+def layers(session: nox.Session) -> None:
+    """Who may import whom."""
+    install(session, "layers")
+    session.run("lint-imports", "--no-cache")
+
+
+@nox.session
+def protos(session: nox.Session) -> None:
+    """Generated code agrees with protos/; `nox -s protos -- --write` writes it anew."""
+    install(session, "protos", project=False)
+    fresh = Path(session.create_tmp())
+    shutil.rmtree(fresh)
+    fresh.mkdir()
+    sources = sorted(str(path) for path in Path("protos").glob("*.proto"))
+    session.run(
+        "python", "-m", "grpc_tools.protoc", "-Iprotos", f"--python_out={fresh}", f"--pyi_out={fresh}", *sources
+    )
+    for path in fresh.iterdir():
+        path.write_text(
+            re.sub(r"^import (\w+_pb2)", r"from blockx.proto import \1", path.read_text(), flags=re.MULTILINE)
+        )
+    if "--write" in session.posargs:
+        shutil.copytree(fresh, GENERATED, dirs_exist_ok=True)
+    names = sorted(path.name for path in fresh.iterdir())
+    _, different, missing = filecmp.cmpfiles(fresh, GENERATED, names, shallow=False)
+    if different or missing:
+        session.error(f"not what protos/ gives: {', '.join(different + missing)}; run `nox -s protos -- --write`")
+
+
+@nox.session
+def lock(session: nox.Session) -> None:
+    """Resolve all dependencies anew into requirements.lock; `-- --upgrade` takes newer versions."""
+    session.install("uv")
+    groups = [argument for group in GROUPS for argument in ("--group", group)]
+    session.run(
+        "uv", "pip", "compile", "--quiet", "--universal", "--no-header", *session.posargs,
+        *groups, "--output-file", "requirements.lock", "pyproject.toml",
+    )  # fmt: skip
