@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import enum
 import json
+import unicodedata
 import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, NewType
@@ -15,6 +16,18 @@ from blockx.errors import InvalidArgument, TaskFailed
 
 TaskId = NewType("TaskId", str)
 SlotId = NewType("SlotId", str)
+
+MAX_TASK_ID_BYTES = 256
+
+
+def checked_task_id(text: str) -> TaskId:
+    """The text as a task id. Raises InvalidArgument unless it is 1 to 256 bytes of UTF-8 without control characters."""
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if not 1 <= size <= MAX_TASK_ID_BYTES:
+        raise InvalidArgument(f"task_id must be 1 to {MAX_TASK_ID_BYTES} bytes of UTF-8, not {size}")
+    if any(unicodedata.category(char) in ("Cc", "Cs") for char in text):
+        raise InvalidArgument(f"task_id must not contain control characters: {text!r}")
+    return TaskId(text)
 
 
 class TaskState(enum.Enum):
