@@ -6,8 +6,10 @@ once per task, serially. `config_type` is an attrs class; the JSON config is str
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from operator import itemgetter
 from typing import Any, ClassVar, Protocol
 
 from attrs import define, field, frozen
@@ -101,6 +103,10 @@ class CallList:
 
     def append(self, call: Call) -> None:
         self.add(call.function, call.args, call.kwargs, call.block)
+
+    def block_of(self, index: int) -> bytes | None:
+        """The packed block of the call at this index."""
+        return self.runs[bisect_right(self.runs, index, key=itemgetter(0)) - 1][2]
 
     def __len__(self) -> int:
         return len(self.args)

@@ -1,0 +1,261 @@
+"""Composes one worker: cores, executors, phases, gRPC service, heartbeat; their nesting is the order of shutdown."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import tempfile
+import time
+from pathlib import Path
+
+import structlog
+import trio
+from attrs import define, field, frozen
+from trio_util import AsyncValue
+
+from blockx import __version__
+from blockx.api import INLINE_RESULT_BYTES
+from blockx.driver import now_ms
+from blockx.errors import ConfigError, LoadFailed
+from blockx.registry.port import Beat, Registry
+from blockx.rpc import RpcServer
+from blockx.store.bundles import BundleStore
+from blockx.store.tables import TableStore
+from blockx.worker.builders import load_builders
+from blockx.worker.code import directory_view
+from blockx.worker.control import Control
+from blockx.worker.core import events as ev
+from blockx.worker.core.calls import DispatcherCore
+from blockx.worker.core.settings import DispatcherSettings, WorkerSettings
+from blockx.worker.core.tasks import WorkerCore
+from blockx.worker.executors import ExecutorPool, ExecutorSettings, PoolEvents
+from blockx.worker.heartbeat import Heartbeat
+from blockx.worker.io.admission import Backends
+from blockx.worker.io.scope import ScopeLimits, TaskScope
+from blockx.worker.listener import Listener
+from blockx.worker.phases import Admission, AdmissionSettings, Phases, TaskRun
+from blockx.worker.results import ResultStore
+from blockx.worker.service import worker_service
+from blockx.worker.writers import load_writers
+
+log = structlog.get_logger("blockx.worker")
+
+EXECUTOR_EXIT_MS = 2_000
+"""How long executors may take to exit once nothing runs any more."""
+
+WILDCARDS = ("0.0.0.0", "::", "")
+
+
+@frozen(kw_only=True)
+class WorkerConfig:
+    """All settings of a worker process."""
+
+    functions: str
+    """The directory of the functions: a Python package or modules."""
+    listen: str = field(default="127.0.0.1:7071", metadata={"env": "WORKER_LISTEN"})
+    """HOST:PORT to serve gRPC on; port 0 takes any free one."""
+    advertise: str = field(default="", metadata={"env": "WORKER_ADVERTISE"})
+    """HOST:PORT under which clients reach this worker; by default where it listens."""
+    worker_id: str = ""
+    """Stable name of this worker; by default its advertised address."""
+    database: str = "sqlite:///blockx.db"
+    """URL of the database that holds the tables."""
+    bundles: str = "blockx-bundles"
+    """URL or directory of the bundle store."""
+    state_dir: str = field(default="", metadata={"env": "WORKER_STATE_DIR"})
+    """Where large results are kept while they can be fetched; by default a temporary directory."""
+    heartbeat_interval_ms: int = field(default=200, metadata={"env": "WORKER_HEARTBEAT_INTERVAL"})
+    retained_spool_bytes: int = 4 * 1024**3
+    core: WorkerSettings = field(factory=WorkerSettings)
+    dispatcher: DispatcherSettings = field(factory=DispatcherSettings)
+    executors: ExecutorSettings = field(factory=ExecutorSettings)
+    admission: AdmissionSettings = field(factory=AdmissionSettings)
+    io: ScopeLimits = field(factory=ScopeLimits)
+
+    def __attrs_post_init__(self) -> None:
+        host, _ = host_and_port(self.listen)
+        if host in WILDCARDS and not self.advertise:
+            raise ConfigError(f"listen {self.listen} is no address that clients can reach: set advertise to HOST:PORT too")
+
+
+@define(eq=False)
+class WorkerHandle:
+    """A running worker. `readiness` is None once tasks are accepted, else why they are not."""
+
+    addr: str
+    worker_id: str
+    readiness: AsyncValue[str | None]
+    _control: Control
+    _pool: ExecutorPool
+
+    async def wait_ready(self) -> None:
+        """Wait until tasks are accepted. Raises LoadFailed if the functions cannot be loaded."""
+        reason = await self.readiness.wait_value(lambda reason: reason is None or reason != STARTING)
+        if reason is not None:
+            raise LoadFailed(reason)
+
+    def drain(self, timeout_ms: int | None = None) -> None:
+        """Accept nothing more and end when what runs has finished; a second call cancels what runs."""
+        if self._control.core.draining:
+            self._control.worker.feed(ev.StopRequested())
+        else:
+            self._control.worker.feed(ev.DrainRequested(timeout_ms))
+
+    def executor_pids(self) -> list[int]:
+        """Process ids of the executors that are Ready."""
+        return self._pool.pids()
+
+
+STARTING = "executors are starting"
+
+
+async def run_worker(
+    config: WorkerConfig,
+    registry: Registry,
+    *,
+    task_status: trio.TaskStatus[WorkerHandle] = trio.TASK_STATUS_IGNORED,
+) -> int:
+    """Serve until drained (or cancelled); started once the port is open, with a handle. Returns the exit code."""
+    with tempfile.TemporaryDirectory(prefix="blockx-worker-") as private:
+        backends = Backends(TableStore.open(config.database), BundleStore.open(config.bundles))
+        try:
+            worker = _Worker(config, backends, Path(private))
+            return await worker.run(registry, task_status)
+        finally:
+            backends.close()
+
+
+class _Worker:
+    """The parts of one worker process, wired."""
+
+    def __init__(self, config: WorkerConfig, backends: Backends, private: Path) -> None:
+        self._config = config
+        self._backends = backends
+        self._readiness: AsyncValue[str | None] = AsyncValue(STARTING)
+        self._instance = secrets.token_hex(8)
+        self._started_ms = round(time.time() * 1000)
+        self._listener = Listener(private)
+        self._heartbeat = Heartbeat(self._beat, config.heartbeat_interval_ms)
+        self._control = Control(
+            WorkerCore(config.core),
+            DispatcherCore(config.dispatcher, random.random),
+            directory_view(config.functions),
+            self._result_store(private),
+            call_budget_us=config.executors.call_deadline_ms * 1000,
+            on_draining=self._heartbeat.urge,
+        )
+        self._pool = ExecutorPool(
+            config.executors, config.worker_id or config.listen, self._control.code, self._listener, self._pool_events()
+        )
+        self._control.pool = self._pool
+        self._control.phases = self._phases()
+
+    async def run(self, registry: Registry, task_status: trio.TaskStatus[WorkerHandle]) -> int:
+        control = self._control
+        async with trio.open_nursery() as infrastructure:
+            await infrastructure.start(self._listener.serve)
+            infrastructure.start_soon(control.run_timers)
+            pool_ended = trio.Event()
+
+            async def run_pool() -> None:
+                await self._pool.run()
+                pool_ended.set()
+
+            infrastructure.start_soon(run_pool)
+            async with trio.open_nursery() as control.tasks:
+                await self._serve(registry, task_status)
+            self._pool.stop(EXECUTOR_EXIT_MS)
+            with trio.move_on_after(EXECUTOR_EXIT_MS / 1000 + 1):
+                await pool_ended.wait()
+            infrastructure.cancel_scope.cancel()
+        return control.exit_code
+
+    async def _serve(self, registry: Registry, task_status: trio.TaskStatus[WorkerHandle]) -> None:
+        """Open the port, register, and stay until the core says that the drain has finished."""
+        server = RpcServer([worker_service(self._control)])
+        async with trio.open_nursery() as front:
+            bound = await front.start(server.serve, *host_and_port(self._config.listen))
+            self._control.addr = self._config.advertise or bound
+            async with registry.register(self._heartbeat.first()) as registration:
+                front.start_soon(self._heartbeat.run, registration)
+                handle = WorkerHandle(bound, self._worker_id(), self._readiness, self._control, self._pool)
+                task_status.started(handle)
+                log.info("worker serves", addr=bound, worker_id=handle.worker_id)
+                await self._control.finished.wait()
+            await server.shutdown(1.0)
+            front.cancel_scope.cancel()
+
+    def _worker_id(self) -> str:
+        return self._config.worker_id or self._control.addr
+
+    def _result_store(self, private: Path) -> ResultStore:
+        directory = Path(self._config.state_dir) if self._config.state_dir else private / "results"
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return ResultStore(
+            directory,
+            INLINE_RESULT_BYTES,
+            self._config.retained_spool_bytes,
+            lambda full: self._control.worker.feed(ev.SpoolChanged(full)),
+        )
+
+    def _pool_events(self) -> PoolEvents:
+        return PoolEvents(
+            feed=self._control.calls.feed,
+            changed=self._executors_changed,
+            loaded=self._control.functions_loaded,
+            logged=self._control.user_log,
+        )
+
+    def _executors_changed(self, live: int, trouble: str | None) -> None:
+        self._control.worker.feed(ev.ExecutorsChanged(live, trouble))
+        if trouble is not None:
+            self._readiness.value = trouble
+        elif live:
+            self._readiness.value = None
+
+    def _phases(self) -> Phases:
+        return Phases(
+            feed=self._control.worker.feed,
+            dispatch=self._control.calls.feed,
+            open_scope=self._open_scope,
+            builders=load_builders(),
+            writers=load_writers(),
+            admission=Admission(self._config.admission),
+            results=self._control.results,
+        )
+
+    def _open_scope(self, run: TaskRun) -> TaskScope:
+        def begin_commit() -> None:
+            self._control.worker.feed(ev.CommitRequested(run.task.task_id))
+
+        return TaskScope(self._backends, self._config.io, begin_commit, random.random)
+
+    def _beat(self) -> Beat:
+        core, now = self._control.core, now_ms()
+        counts = core.counts
+        ready = core.ready(now)
+        state = "DRAINING" if core.draining else "READY" if ready else "STARTING"
+        return Beat(
+            worker_id=self._worker_id(),
+            addr=self._control.addr,
+            state=state,
+            seq=0,
+            slots=counts.slots,
+            reserved_slots=counts.allocated,
+            running_tasks=counts.running,
+            accepting=ready and not core.draining,
+            executors=self._pool.live,
+            dispatch_age_ms=self._pool.silent_ms(),
+            code_epoch=self._control.code.epoch,
+            version=__version__,
+            started_ms=self._started_ms,
+            instance=self._instance,
+        )
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """`127.0.0.1:7071` or `[::1]:7071` as host and port. Raises ConfigError for anything else."""
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdecimal() or int(port) > 65_535:
+        raise ConfigError(f"{address!r} is no HOST:PORT")
+    return host.removeprefix("[").removesuffix("]"), int(port)

@@ -1,0 +1,312 @@
+"""The executor processes of a worker: started, greeted, watched, restarted; their messages become dispatcher events."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+
+import structlog
+import trio
+from attrs import define, field, frozen
+
+from blockx.errors import ProtocolError
+from blockx.model import CallErrorCode
+from blockx.stream import MessageStream
+from blockx.wire import messages as m
+from blockx.wire.frames import MAX_FRAME_BYTES
+from blockx.worker.code import CodeView
+from blockx.worker.core import events as ev
+from blockx.worker.listener import Listener, Seat
+
+log = structlog.get_logger("blockx.worker.executors")
+
+ENVIRONMENT_ALLOWED = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV")
+"""What an executor inherits of the worker's environment: no credentials."""
+
+EXIT_GRACE_S = 1.0
+"""How long a process whose connection has ended may take to exit by itself, so that its own status is seen."""
+
+
+@frozen(kw_only=True)
+class ExecutorSettings:
+    """How executors are run. Times in milliseconds."""
+
+    processes: int = field(factory=lambda: os.cpu_count() or 1, metadata={"env": "EXECUTOR_PROCESSES"})
+    heartbeat_ms: int = field(default=1_000, metadata={"env": "EXECUTOR_HEARTBEAT_MS"})
+    silence_ms: int = field(default=15_000, metadata={"env": "EXECUTOR_SILENCE_MS"})
+    """An executor that says nothing for this long is stuck in one call; it is killed and replaced."""
+    load_timeout_ms: int = 30_000
+    call_deadline_ms: int = 5_000
+    restart_base_ms: int = field(default=100, metadata={"env": "EXECUTOR_RESTART_BASE_MS"})
+    restart_max_ms: int = field(default=5_000, metadata={"env": "EXECUTOR_RESTART_MAX_MS"})
+
+
+@frozen(kw_only=True)
+class PoolEvents:
+    """Where the pool reports to. `changed(live, trouble)`: trouble says why no executor gets as far as Ready."""
+
+    feed: Callable[[ev.DispatcherEvent], None]
+    changed: Callable[[int, str | None], None]
+    loaded: Callable[[list[str]], None]
+    logged: Callable[[m.CallLog], None]
+
+
+@define(eq=False)
+class Executor:
+    """One connected executor, after its handshake. `death` says what the worker knows of its end beside the exit status."""
+
+    id: ev.ExecutorId
+    stream: MessageStream
+    pid: int
+    capacity: int
+    ready: bool = False
+    last_heard: float = field(factory=trio.current_time)
+    load_error: str | None = None
+    death: str = ""
+
+
+class ExecutorPool:
+    """Keeps `settings.processes` executors alive until cancelled or stopped."""
+
+    def __init__(
+        self, settings: ExecutorSettings, worker_id: str, code: CodeView, listener: Listener, events: PoolEvents
+    ) -> None:
+        self._settings = settings
+        self._worker_id = worker_id
+        self._code = code
+        self._listener = listener
+        self._events = events
+        self._executors: dict[ev.ExecutorId, Executor] = {}
+        self._next_id = 0
+        self._failed_starts = 0
+        self._stopping = trio.Event()
+
+    @property
+    def live(self) -> int:
+        """How many executors are Ready."""
+        return len(self._ready())
+
+    def pids(self) -> list[int]:
+        """Process ids of the executors that are Ready."""
+        return [executor.pid for executor in self._ready()]
+
+    def silent_ms(self) -> int:
+        """How long the executor that was heard last has said nothing; 0 without executors."""
+        heard = [executor.last_heard for executor in self._ready()]
+        return max(0, round((trio.current_time() - max(heard)) * 1000)) if heard else 0
+
+    def send(self, executor: ev.ExecutorId, message: m.Message) -> None:
+        """Queue a message; dropped if the executor has gone (the dispatcher hears of that by ExecutorLost)."""
+        found = self._executors.get(executor)
+        if found is not None:
+            found.stream.post(message)
+
+    async def run(self) -> None:
+        """Keep every seat filled. Cancelled: processes are killed. After stop(): returns when all have exited."""
+        async with trio.open_nursery() as nursery:
+            for _ in range(self._settings.processes):
+                nursery.start_soon(self._keep_filled)
+
+    def stop(self, grace_ms: int) -> None:
+        """Let the executors finish within `grace_ms` and exit; none is started any more."""
+        self._stopping.set()
+        for executor in self._executors.values():
+            executor.stream.post(m.Shutdown(grace_ms))
+            executor.death = "shut down with its worker"
+
+    def _ready(self) -> list[Executor]:
+        return [executor for executor in self._executors.values() if executor.ready]
+
+    async def _keep_filled(self) -> None:
+        failures = 0
+        while not self._stopping.is_set():
+            was_ready = await self._one_life()
+            failures = 0 if was_ready else failures + 1
+            if failures:
+                delay_ms = min(self._settings.restart_base_ms * 2 ** min(failures, 16), self._settings.restart_max_ms)
+                with trio.move_on_after(delay_ms / 1000):
+                    await self._stopping.wait()
+
+    async def _one_life(self) -> bool:
+        """One process from start to end; True if it ever was Ready."""
+        seat = self._listener.expect()
+        process = await self._start(seat.token)
+        executor: Executor | None = None
+        try:
+            executor = await self._greet(seat, process)
+            if executor is not None:
+                await self._converse(executor)
+        finally:
+            self._listener.dismiss(seat)
+            with trio.CancelScope(shield=True):
+                if executor is not None:
+                    await executor.stream.aclose()  # an executor exits when its connection ends
+                status = await _end(process)
+            self._bury(executor, process.pid, status)
+        return executor is not None and executor.ready
+
+    async def _start(self, token: str) -> trio.Process:
+        environment = {**scrubbed(os.environ), "BLOCKX_EXECUTOR_TOKEN": token}
+        command = [sys.executable, "-m", "blockx.executor", "--socket", str(self._listener.path)]
+        return await trio.lowlevel.open_process(
+            command, stdin=subprocess.DEVNULL, stdout=2, env=environment, start_new_session=True
+        )
+
+    async def _greet(self, seat: Seat, process: trio.Process) -> Executor | None:
+        """Wait until the process has connected; None if it ended or took too long."""
+        async with trio.open_nursery() as nursery:
+
+            async def give_up_when_it_ends() -> None:
+                await process.wait()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(give_up_when_it_ends)
+            nursery.cancel_scope.deadline = trio.current_time() + self._settings.load_timeout_ms / 1000
+            await seat.arrived.wait()
+            nursery.cancel_scope.cancel()
+        if seat.stream is None or seat.hello is None:
+            return None
+        self._next_id += 1
+        executor = Executor(ev.ExecutorId(self._next_id), seat.stream, process.pid, seat.hello.capacity)
+        self._executors[executor.id] = executor
+        return executor
+
+    async def _converse(self, executor: Executor) -> None:
+        """Read what the executor says until its connection ends, it breaks the protocol, or it falls silent."""
+        executor.stream.post(self._greeting())
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(executor.stream.run_writer)
+                nursery.start_soon(self._watch_silence, executor, nursery.cancel_scope)
+                while batch := await executor.stream.receive():
+                    executor.last_heard = trio.current_time()
+                    for message in batch:
+                        self._hear(executor, message)
+                nursery.cancel_scope.cancel()
+        except* (ProtocolError, trio.BrokenResourceError) as errors:
+            executor.death = executor.death or f"its connection broke: {errors.exceptions[0]}"
+
+    def _greeting(self) -> m.Welcome:
+        limits = {
+            "call_budget_us": self._settings.call_deadline_ms * 1000,
+            "max_frame_bytes": MAX_FRAME_BYTES,
+            "heartbeat_ms": self._settings.heartbeat_ms,
+        }
+        return m.Welcome(m.PROTOCOL_VERSION, self._worker_id, limits, self._code.path, self._code.digest)
+
+    async def _watch_silence(self, executor: Executor, scope: trio.CancelScope) -> None:
+        """Before Ready the import has its own, longer bound."""
+        while True:
+            bound_ms = self._settings.silence_ms if executor.ready else self._settings.load_timeout_ms
+            wait_s = executor.last_heard + bound_ms / 1000 - trio.current_time()
+            if wait_s <= 0:
+                doing = "one call did not let go of it" if executor.ready else "its functions were still being imported"
+                executor.death = f"killed by the worker after {bound_ms} ms of silence: {doing}"
+                scope.cancel()
+                return
+            await trio.sleep(wait_s)
+
+    def _hear(self, executor: Executor, message: m.Message) -> None:
+        """Translate one message; anything that only a worker may say ends the connection."""
+        match message:
+            case m.Heartbeat() | m.Pong():
+                pass
+            case m.CallLog():
+                self._events.logged(message)
+            case m.Ready(functions):
+                self._seat_taken(executor, functions)
+            case m.LoadFailed(error):
+                executor.load_error = error
+            case m.CallsCompleted() | m.CallsWaiting() | m.CallFailed():
+                self._events.feed(as_event(executor.id, message))
+            case _:
+                raise ProtocolError(f"an executor sent {type(message).__name__}, which only a worker may send")
+
+    def _seat_taken(self, executor: Executor, functions: list[str]) -> None:
+        if executor.ready:
+            raise ProtocolError("an executor said Ready twice")
+        executor.ready = True
+        self._failed_starts = 0
+        self._events.loaded(functions)
+        self._events.feed(ev.ExecutorJoined(executor.id, executor.capacity))
+        self._events.changed(self.live, None)
+        log.info("executor ready", pid=executor.pid, functions=len(functions))
+
+    def _bury(self, executor: Executor | None, pid: int, status: str) -> None:
+        was_ready = executor is not None and executor.ready
+        reason = status if executor is None or not executor.death else f"{status} ({executor.death})"
+        if executor is not None:
+            del self._executors[executor.id]
+        if self._stopping.is_set():
+            return
+        log.warning("executor ended", pid=pid, reason=reason)
+        if was_ready and executor is not None:
+            self._events.feed(ev.ExecutorLost(executor.id, reason))
+        else:
+            self._failed_starts += 1
+        self._events.changed(self.live, self._trouble(executor, reason))
+
+    def _trouble(self, executor: Executor | None, reason: str) -> str | None:
+        """Why the worker cannot become ready by waiting; None while it still may."""
+        if executor is not None and executor.load_error is not None:
+            return f"the functions could not be loaded: {executor.load_error}"
+        if self._failed_starts >= 3 * self._settings.processes:
+            return f"executors keep ending before they have loaded the functions; the last one {reason}"
+        return None
+
+
+def as_event(
+    executor: ev.ExecutorId, message: m.CallsCompleted | m.CallsWaiting | m.CallFailed
+) -> ev.CallsCompleted | ev.CallsWaited | ev.CallFailed:
+    """The dispatcher's event for an executor's message. Raises ProtocolError for an unknown error code."""
+    ids = [ev.CallId(call) for call in message.ids] if not isinstance(message, m.CallFailed) else []
+    match message:
+        case m.CallsCompleted():
+            return ev.CallsCompleted(
+                executor=executor, ids=ids, attempts=message.attempts, cpu_us=message.cpu_us, values=message.values
+            )
+        case m.CallsWaiting():
+            return ev.CallsWaited(
+                executor=executor,
+                ids=ids,
+                attempts=message.attempts,
+                wait_ids=message.wait_ids,
+                cpu_us=message.cpu_us,
+                requests=message.requests,
+            )
+        case m.CallFailed():
+            code, error_type, text, traceback = message.error
+            if code not in CallErrorCode.__members__:
+                raise ProtocolError(f"an executor sent the unknown error code {code!r}")
+            return ev.CallFailed(
+                executor=executor,
+                id=ev.CallId(message.call_id),
+                attempt=message.attempt,
+                error=ev.CallError(CallErrorCode[code], error_type, text, traceback),
+                retryable=message.retryable,
+                cpu_us=message.cpu_us,
+            )
+
+
+def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:
+    """The part of an environment that an executor may see."""
+    return {name: environment[name] for name in ENVIRONMENT_ALLOWED if name in environment}
+
+
+async def _end(process: trio.Process) -> str:
+    """Wait shortly for the process to exit by itself, then kill it; says how it ended."""
+    with trio.move_on_after(EXIT_GRACE_S):
+        await process.wait()
+    if process.returncode is None:
+        process.kill()
+        await process.wait()
+    code = process.returncode or 0
+    if code >= 0:
+        return f"exited with status {code}"
+    try:
+        return f"was ended by signal {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"
