@@ -16,7 +16,7 @@ nox.options.reuse_existing_virtualenvs = True
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 GROUPS = ("tests", "lint", "types", "layers", "protos")
-GENERATED = Path("blockx/proto")
+GENERATED = {"blockx/proto": ("python", "pyi"), "examples/grpcio_client": ("python", "grpc_python")}
 
 
 def install(session: nox.Session, *groups: str, project: bool = True) -> None:
@@ -69,21 +69,25 @@ def protos(session: nox.Session) -> None:
     install(session, "protos", project=False)
     fresh = Path(session.create_tmp())
     shutil.rmtree(fresh)
-    fresh.mkdir()
-    sources = sorted(str(path) for path in Path("protos").glob("*.proto"))
-    session.run(
-        "python", "-m", "grpc_tools.protoc", "-Iprotos", f"--python_out={fresh}", f"--pyi_out={fresh}", *sources
-    )
-    for path in fresh.iterdir():
+    for kept, kinds in GENERATED.items():
+        generate(session, fresh / kept, kinds)
+    for path in (fresh / "blockx/proto").iterdir():  # protoc knows no packages
         path.write_text(
             re.sub(r"^import (\w+_pb2)", r"from blockx.proto import \1", path.read_text(), flags=re.MULTILINE)
         )
     if "--write" in session.posargs:
-        shutil.copytree(fresh, GENERATED, dirs_exist_ok=True)
-    names = sorted(path.name for path in fresh.iterdir())
-    _, different, missing = filecmp.cmpfiles(fresh, GENERATED, names, shallow=False)
+        shutil.copytree(fresh, ".", dirs_exist_ok=True)
+    names = [str(path.relative_to(fresh)) for path in sorted(fresh.rglob("*_pb2*"))]
+    _, different, missing = filecmp.cmpfiles(fresh, ".", names, shallow=False)
     if different or missing:
         session.error(f"not what protos/ gives: {', '.join(different + missing)}; run `nox -s protos -- --write`")
+
+
+def generate(session: nox.Session, out: Path, kinds: tuple[str, ...]) -> None:
+    out.mkdir(parents=True)
+    sources = sorted(str(path) for path in Path("protos").glob("*.proto"))
+    outputs = [f"--{kind}_out={out}" for kind in kinds]
+    session.run("python", "-m", "grpc_tools.protoc", "-Iprotos", *outputs, *sources)
 
 
 @nox.session
