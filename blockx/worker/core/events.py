@@ -98,17 +98,24 @@ class DeadlineReached:
 
 @frozen
 class WatchAttached:
+    """A watch stream looks at the task, in whatever state it is. Followed by exactly one WatchDetached."""
+
     task_id: TaskId
 
 
 @frozen
 class WatchDetached:
+    """A watch stream that was attached to the task has ended: by itself, by its client, or with its connection."""
+
     task_id: TaskId
 
 
 @frozen
 class ExecutorsChanged:
-    """How many executors of the current code epoch are Ready; `crash_loop` says why they keep dying (None: they do not)."""
+    """How many executors of the current code epoch are Ready.
+
+    `crash_loop` says why they keep dying (None: they do not); while it is set nothing is admitted, be any live or not.
+    """
 
     live: int
     crash_loop: str | None = None
@@ -123,14 +130,20 @@ class SpoolChanged:
 
 @frozen
 class DrainRequested:
-    """SIGTERM or Drain. `timeout_ms` None: as long as the running tasks' deadlines allow."""
+    """SIGTERM or Drain. `timeout_ms` None: as long as the running tasks' deadlines allow.
+
+    While the worker drains, a further one with a timeout replaces the limit, and one without changes nothing.
+    """
 
     timeout_ms: int | None = None
 
 
 @frozen
 class StopRequested:
-    """A second SIGTERM: running tasks are cancelled now (granted commits are still awaited)."""
+    """A second SIGTERM: running tasks are cancelled now (granted commits are still awaited).
+
+    Without a DrainRequested before, it begins the drain too.
+    """
 
 
 @frozen
@@ -203,7 +216,7 @@ class ExtendDeadline:
 
 @frozen
 class ArmWatchGrace:
-    """The last watch is gone: report TimersTicked at `deadline_ms`; the core converges the task if no watch came back."""
+    """The last watch is gone: report TimersTicked at `deadline_ms`; the task converges then if no watch came back."""
 
     task_id: TaskId
     deadline_ms: int
@@ -266,7 +279,7 @@ CallId = NewType("CallId", int)
 ExecutorId = NewType("ExecutorId", int)
 
 INDEX_BITS = 20
-"""A call id is `task_no << INDEX_BITS | index`, so that no table is needed to find a call; bounds MAX_CALLS_PER_TASK."""
+"""A call id is `task_no << INDEX_BITS | index`: no table is needed to find a call. Bounds MAX_CALLS_PER_TASK."""
 
 
 def call_id(task_no: TaskNo, index: int) -> CallId:
@@ -358,7 +371,7 @@ class CallFailed:
 
 @frozen(kw_only=True)
 class CallsWaited:
-    """Calls suspended on reads. Answered by StartReads for those whose attempt is current; the rest is dropped, counted."""
+    """Calls suspended on reads. Answered by StartReads for current attempts; the rest is dropped, counted."""
 
     executor: ExecutorId
     ids: list[CallId]

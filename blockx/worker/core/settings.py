@@ -1,4 +1,4 @@
-"""Bounds and times of a worker's cores. Milliseconds and bytes; defaults as documented in the manual's settings table."""
+"""Bounds and times of a worker's cores. Milliseconds and bytes; defaults as in the manual's settings table."""
 
 from __future__ import annotations
 
@@ -25,9 +25,21 @@ class WorkerSettings:
     drain_result_wait_ms: int = 30_000
 
     def __attrs_post_init__(self) -> None:
-        for name in ("slots", "default_ttl_ms", "max_slot_ttl_ms", "task_deadline_ms", "max_task_timeout_ms"):
+        for name in (
+            "slots",
+            "default_ttl_ms",
+            "max_slot_ttl_ms",
+            "task_deadline_ms",
+            "max_task_timeout_ms",
+            "result_retention_ms",
+            "activation_timeout_ms",
+            "commit_timeout_ms",
+        ):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} must be positive, not {getattr(self, name)}")
+        for name in ("watch_disconnect_grace_ms", "ready_grace_ms", "drain_linger_ms", "drain_result_wait_ms"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} must be 0 or more, not {getattr(self, name)}")
         if self.default_ttl_ms > self.max_slot_ttl_ms:
             raise ConfigError(f"default_ttl_ms {self.default_ttl_ms} is above max_slot_ttl_ms {self.max_slot_ttl_ms}")
         if self.task_deadline_ms > self.max_task_timeout_ms:
