@@ -40,6 +40,17 @@ class Unavailable(RequestError):
         self.retry_after_ms = retry_after_ms
 
 
+class ConnectionFailed(Unavailable):
+    """The server could not be reached, or the connection was lost before it answered.
+
+    `may_have_arrived` tells whether the request may have reached the server, so that its effect is unknown.
+    """
+
+    def __init__(self, message: str, *, may_have_arrived: bool) -> None:
+        super().__init__(message)
+        self.may_have_arrived = may_have_arrived
+
+
 class NotFound(RequestError):
     """The task is not known here: never submitted, or its result was kept long enough and is gone."""
 
@@ -64,7 +75,8 @@ class TaskFailed(BlockxError):
     """A task ended FAILED; `result` holds what is known about it."""
 
     def __init__(self, result: TaskResult) -> None:
-        super().__init__(f"{result.failure_code}: {result.failure_message}")
+        code = "" if result.failure_code is None else f"{result.failure_code.value}: "
+        super().__init__(f"{code}{result.failure_message}")
         self.result = result
 
 
