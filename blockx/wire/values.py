@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -31,6 +32,7 @@ _INT_MIN, _INT_END = -(2**63), 2**64
 
 # A packer cannot be shared by two threads, nor re-entered from its own hook; whoever packs takes one out of this list.
 _packers: list[Packer] = []
+_packer_of_headers = Packer()
 
 
 def pack_value(value: object) -> bytes:
@@ -85,6 +87,11 @@ def _encode_subclass(node: object) -> object:
     if parts is None:
         raise TypeError(type(node).__name__)
     return [_TUPLE_MARK, *parts] if isinstance(parts, tuple) else parts
+
+
+def pack_list(packed: Sequence[bytes]) -> bytes:
+    """Packed values as one packed list, without opening them."""
+    return bytes(_packer_of_headers.pack_array_header(len(packed))) + b"".join(packed)
 
 
 class _TuplesMet(Exception):
