@@ -103,6 +103,14 @@ def read_file(path: Path | str | None, *, sections: tuple[str, ...]) -> dict[str
     return data
 
 
+def host_and_port(address: str) -> tuple[str, int]:
+    """`127.0.0.1:7071` or `[::1]:7071` as host and port. Raises ConfigError for anything else."""
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdecimal() or int(port) > 65_535:
+        raise ConfigError(f"{address!r} is no HOST:PORT")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
 def describe(cls: type[Any]) -> list[Setting]:
     """Every setting of `cls`, those of nested classes in place, in the order of declaration."""
     settings = list(_leaves(cls))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from attrs import field, frozen
 
-from blockx.config import describe, load, read_file
+from blockx.config import describe, host_and_port, load, read_file
 from blockx.errors import ConfigError
 from blockx.worker.core.settings import WorkerSettings
 
@@ -178,3 +178,16 @@ def test_a_bad_file_is_refused_by_name(tmp_path: Path, text: str, message: str) 
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"missing\.toml cannot be read: No such file"):
         read_file(tmp_path / "missing.toml", sections=())
+
+
+@pytest.mark.parametrize(
+    ("address", "parts"), [("127.0.0.1:7071", ("127.0.0.1", 7071)), ("[::1]:0", ("::1", 0)), (":80", ("", 80))]
+)
+def test_an_address_has_a_host_and_a_port(address: str, parts: tuple[str, int]) -> None:
+    assert host_and_port(address) == parts
+
+
+@pytest.mark.parametrize("address", ["localhost", "host:", "host:http", "host:65536", "host:-1"])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(ConfigError, match=rf"'{address}' is no HOST:PORT"):
+        host_and_port(address)
