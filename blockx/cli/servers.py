@@ -1,0 +1,211 @@
+"""Servers: a whole cluster for development, or one process of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from blockx.cli.options import Command, as_decorator, bundles_option, config_option, database_option
+
+if TYPE_CHECKING:
+    import trio
+
+    from blockx.registry.local import LocalRegistry
+
+SECTIONS = ("worker", "coordinator")
+
+log_format_option = click.option(
+    "--log-format", type=click.Choice(["pretty", "json"]), help="Of the log on stderr.  [default: by terminal]"
+)
+registry_option = click.option("--registry", default="local", show_default=True, help="Where workers are found.")
+worker_options = as_decorator(
+    config_option,
+    database_option,
+    bundles_option,
+    click.option("--executors", type=click.IntRange(min=1), metavar="N", help="Executor processes.  [default: CPUs]"),
+    click.option("--slots", type=click.IntRange(min=1), metavar="N", help="Tasks at a time.  [default: 64]"),
+)
+
+
+@click.command(cls=Command, short_help="Run a whole cluster over the functions of DIR.")
+@click.argument("functions", metavar="DIR", type=click.Path(exists=True, file_okay=False))
+@click.option("--coordinator-listen", metavar="HOST:PORT", help="Port 0 takes any.  [default: 127.0.0.1:7070]")
+@click.option("--worker-listen", metavar="HOST:PORT", help="Port 0 takes any.  [default: 127.0.0.1:7071]")
+@click.option(
+    "--tables", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Apply this table schema first."
+)
+@worker_options
+@log_format_option
+def dev(
+    functions: str,
+    coordinator_listen: str | None,
+    worker_listen: str | None,
+    tables: Path | None,
+    config_file: str | None,
+    log_format: str | None,
+    **flags: Any,
+) -> int:
+    """Run a whole cluster over the functions of DIR: coordinator, worker, executors.
+
+    Prints one line `ready coordinator=… worker=…` when it serves; Ctrl-C finishes what runs and ends it.
+
+    \b
+    Example:  blockx dev examples/hello
+              blockx dev examples/erc20 --tables examples/erc20/tables.toml
+    """
+    import trio
+
+    from blockx.coordinator.app import CoordinatorConfig
+    from blockx.dev import apply_tables, dev_cluster
+    from blockx.worker.app import WorkerConfig
+
+    _setup_logs(log_format)
+    worker = _load(WorkerConfig, "worker", config_file, functions=functions, listen=worker_listen, **_worker(flags))
+    coordinator = _load(CoordinatorConfig, "coordinator", config_file, listen=coordinator_listen)
+    if tables is not None:
+        apply_tables(worker.database, tables)
+
+    async def serve(stop: _Stop) -> int:
+        async with dev_cluster(coordinator, [worker]) as cluster:
+            _ready(coordinator=cluster.coordinator.addr, worker=cluster.workers[0].addr)
+            stop.drains_with(cluster.drain)
+            await cluster.ended.wait()
+        return max(cluster.exit_codes)
+
+    return trio.run(_until_stopped, serve)
+
+
+@click.command(cls=Command)
+@click.option("--functions", metavar="DIR", type=click.Path(exists=True, file_okay=False), help="The user functions.")
+@click.option("--listen", metavar="HOST:PORT", help="Port 0 takes any.  [default: 127.0.0.1:7071]")
+@click.option("--advertise", metavar="HOST:PORT", help="How clients reach it.  [default: where it listens]")
+@click.option("--worker-id", metavar="NAME", help="Stable over restarts.  [default: the advertised address]")
+@worker_options
+@registry_option
+@log_format_option
+def worker(registry: str, config_file: str | None, log_format: str | None, **flags: Any) -> int:
+    """Run one worker. Clients reach it directly with --worker.
+
+    Prints one line `ready worker=…` when it accepts tasks; SIGTERM or Ctrl-C drains it.
+
+    \b
+    Example:  blockx worker --functions examples/hello --listen 127.0.0.1:7071
+    """
+    import trio
+
+    from blockx.worker.app import WorkerConfig, run_worker
+
+    _setup_logs(log_format)
+    cluster = _registry(registry)
+    settings = _load(WorkerConfig, "worker", config_file, **_worker(flags))
+    exit_codes: list[int] = []
+
+    async def run(*, task_status: trio.TaskStatus[Any]) -> None:
+        exit_codes.append(await run_worker(settings, cluster, task_status=task_status))
+
+    async def serve(stop: _Stop) -> int:
+        async with trio.open_nursery() as nursery:
+            handle = await nursery.start(run)
+            await handle.wait_ready()
+            _ready(worker=handle.addr)
+            stop.drains_with(handle.drain)
+        return exit_codes[0]
+
+    return trio.run(_until_stopped, serve)
+
+
+@click.command(cls=Command)
+@click.option("--listen", metavar="HOST:PORT", help="Port 0 takes any.  [default: 127.0.0.1:7070]")
+@config_option
+@registry_option
+@log_format_option
+def coordinator(listen: str | None, registry: str, config_file: str | None, log_format: str | None) -> int:
+    """Run one coordinator over the workers of a registry.
+
+    Prints one line `ready coordinator=…` when it serves; SIGTERM or Ctrl-C ends it.
+
+    \b
+    Example:  blockx coordinator --listen 127.0.0.1:7070
+    """
+    import trio
+
+    from blockx.coordinator.app import CoordinatorConfig, run_coordinator
+
+    _setup_logs(log_format)
+    cluster = _registry(registry)
+    settings = _load(CoordinatorConfig, "coordinator", config_file, listen=listen)
+
+    async def serve(stop: _Stop) -> int:
+        async with trio.open_nursery() as nursery:
+            handle = await nursery.start(run_coordinator, settings, cluster)
+            _ready(coordinator=handle.addr)
+            stop.drains_with(handle.shutdown)
+        return 0
+
+    return trio.run(_until_stopped, serve)
+
+
+COMMANDS = (dev, worker, coordinator)
+
+
+def _worker(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags of a worker under the names of its settings."""
+    return {("processes" if name == "executors" else name): value for name, value in flags.items()}
+
+
+def _load(cls: type[Any], section: str, config_file: str | None, **flags: Any) -> Any:
+    from blockx import config
+
+    file = config.read_file(config_file, sections=SECTIONS)
+    return config.load(cls, file=file, environ=os.environ, flags=flags, section=section)
+
+
+def _setup_logs(log_format: str | None) -> None:
+    from blockx.telemetry.logs import setup_logs
+
+    setup_logs(log_format)  # type: ignore[arg-type]  # click has checked the word
+
+
+def _registry(name: str) -> LocalRegistry:
+    from blockx.registry.local import LocalRegistry
+
+    if name != "local":
+        raise click.UsageError(f"registry {name!r} is not supported by this version; use `--registry local`.")
+    return LocalRegistry()
+
+
+def _ready(**addresses: str) -> None:
+    click.echo("ready " + " ".join(f"{part}={address}" for part, address in addresses.items()))
+
+
+class _Stop:
+    """What SIGTERM and SIGINT do: end a program that still starts, drain one that serves."""
+
+    def __init__(self, scope: trio.CancelScope) -> None:
+        self._act: Callable[[], object] = scope.cancel
+
+    def drains_with(self, drain: Callable[[], object]) -> None:
+        self._act = drain
+
+    async def on(self, signals: AsyncIterator[int]) -> None:
+        async for _ in signals:
+            self._act()
+
+
+async def _until_stopped(serve: Callable[[_Stop], Awaitable[int]]) -> int:
+    """Run `serve` to its end; the exit code is its own, or 130 if a signal came before it served."""
+    import trio
+
+    exit_code = 128 + signal.SIGINT
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with trio.open_nursery() as nursery:
+            stop = _Stop(nursery.cancel_scope)
+            nursery.start_soon(stop.on, signals)
+            exit_code = await serve(stop)
+            nursery.cancel_scope.cancel()
+    return exit_code

@@ -1,0 +1,226 @@
+"""Tasks: submit, follow, fetch; and a shorthand for one call."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+
+from blockx.cli.failures import first_cause
+from blockx.cli.options import (
+    DEFAULT_COORDINATOR,
+    DEFAULT_WORKER,
+    Command,
+    as_decorator,
+    coordinator_option,
+    json_option,
+    timeout_option,
+    worker_option,
+)
+from blockx.errors import DeadlineExceeded, TaskFailed, Unavailable
+
+if TYPE_CHECKING:
+    from blockx.client import Client
+    from blockx.model import TaskResult
+
+T = TypeVar("T")
+
+cluster_options = as_decorator(coordinator_option, worker_option, timeout_option, json_option)
+where_option = click.option(
+    "--worker",
+    "worker",
+    default=DEFAULT_WORKER,
+    show_default=True,
+    metavar="HOST:PORT",
+    help="The worker that has the task, as `submit` told.",
+)
+
+
+@click.command(cls=Command)
+@click.argument("task_file", metavar="TASK.json|-", type=click.File("rb"))
+@click.option("--watch", "is_watched", is_flag=True, help="Follow the task to its end and print its result.")
+@cluster_options
+def submit(
+    task_file: Any,
+    is_watched: bool,
+    coordinators: Sequence[str],
+    workers: Sequence[str],
+    timeout: float | None,
+    as_json: bool,
+) -> None:
+    """Submit the task of a JSON file (or of stdin).
+
+    \b
+    Example:  blockx submit examples/hello.json --watch
+    """
+    from blockx.model import TaskInput
+
+    task = TaskInput.from_json(task_file.read())
+    if is_watched:
+        result = _in_cluster(coordinators, workers, timeout, lambda client: client.run(task))
+        _print_result(task.task_id, result, as_json)
+        return
+    submission = _in_cluster(coordinators, workers, timeout, lambda client: client.submit(task))
+    state = submission.state.value
+    if as_json:
+        known = {"task_id": task.task_id, "workerAddr": submission.worker_addr, "state": state}
+        click.echo(json.dumps(known | {"payloadMismatch": submission.payload_mismatch}))
+    else:
+        click.echo(f"{task.task_id} {state} on {submission.worker_addr}")
+    if submission.payload_mismatch:
+        click.echo("blockx: this task id was known already with another payload, which was kept", err=True)
+
+
+@click.command(cls=Command, short_help="Follow tasks until all have ended.")
+@click.argument("task_ids", metavar="ID…", nargs=-1, required=True)
+@where_option
+@timeout_option
+@json_option
+def watch(task_ids: Sequence[str], worker: str, timeout: float | None, as_json: bool) -> int:
+    """Follow tasks on their worker until all have ended; exit code 1 if one failed or is not known.
+
+    \b
+    Example:  blockx watch 3f2b1c9e-8a4d-4c1e-9b0a-6f7e5d4c3b2a
+    """
+    from blockx.cli.render import update_json
+    from blockx.model import TaskId, TaskState
+
+    async def follow(client: Client) -> bool:
+        is_well = True
+        async with client.watch([TaskId(task_id) for task_id in task_ids], worker_addr=worker) as updates:
+            async for update in updates:
+                if as_json:
+                    click.echo(json.dumps(update_json(update)))
+                else:
+                    click.echo(f"{update.task_id} {update.error or (update.state.value if update.state else '')}")
+                is_well = is_well and not (update.error or update.state is TaskState.FAILED)
+        return is_well
+
+    return 0 if _in_cluster((), (worker,), timeout, follow) else 1
+
+
+@click.command(cls=Command, short_help="Fetch the result of a task.")
+@click.argument("task_id", metavar="ID")
+@where_option
+@timeout_option
+@json_option
+def result(task_id: str, worker: str, timeout: float | None, as_json: bool) -> None:
+    """Fetch the result of a task that has ended; while it is kept, as often as wanted.
+
+    \b
+    Example:  blockx result 3f2b1c9e-8a4d-4c1e-9b0a-6f7e5d4c3b2a --json
+    """
+    from blockx.model import TaskId
+
+    found = _in_cluster((), (worker,), timeout, lambda client: client.result(TaskId(task_id), worker_addr=worker))
+    _print_result(task_id, found, as_json)
+
+
+@click.command(cls=Command, context_settings={"ignore_unknown_options": True})
+@click.argument("function")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@cluster_options
+def run(
+    function: str,
+    args: Sequence[str],
+    coordinators: Sequence[str],
+    workers: Sequence[str],
+    timeout: float | None,
+    as_json: bool,
+) -> None:
+    """Call one function and print what it returns. An argument that is JSON is taken as JSON, any other as text.
+
+    \b
+    Example:  blockx run hello_world ct2
+    """
+    from blockx.cli.render import value_text
+    from blockx.model import PluginConfig, TaskInput
+
+    calls = {"function": function, "callList": [[_argument(text) for text in args]]}
+    task = TaskInput(
+        function_call_config=PluginConfig("CallListCallConfig", calls),
+        result_handler=PluginConfig("ReturnValueResultHandler"),
+    )
+    found = _in_cluster(coordinators, workers, timeout, lambda client: client.run(task))
+    (value,) = found.return_values()
+    click.echo(json.dumps(value, ensure_ascii=False) if as_json else value_text(value))
+
+
+COMMANDS = (submit, watch, result, run)
+
+
+def _argument(text: str) -> Any:
+    def refuse(word: str) -> NoReturn:
+        raise ValueError(f"{word} is not JSON")
+
+    try:
+        return json.loads(text, parse_constant=refuse)
+    except ValueError:
+        return text
+
+
+def _in_cluster(
+    coordinators: Sequence[str],
+    workers: Sequence[str],
+    timeout: float | None,
+    work: Callable[[Client], Awaitable[T]],
+) -> T:
+    """What `work` gives, done with a client of the named cluster within `timeout` seconds."""
+    import trio
+
+    from blockx.client import Client
+
+    if not coordinators and not workers:
+        coordinators = (DEFAULT_COORDINATOR,)
+
+    async def connected() -> T:
+        try:
+            with trio.fail_after(float("inf") if timeout is None else timeout):
+                async with Client(coordinators=list(coordinators), workers=list(workers)) as client:
+                    return await work(client)
+        except trio.TooSlowError:
+            raise DeadlineExceeded(
+                f"not done after {timeout:g} s; what was accepted goes on, and `blockx watch` or `result` finds it"
+            ) from None
+
+    with _hint_where_to_connect(), _busy(", ".join((*coordinators, *workers))):
+        return trio.run(connected)
+
+
+@contextmanager
+def _hint_where_to_connect() -> Iterator[None]:
+    try:
+        yield
+    except* Unavailable as group:
+        hint = "`blockx dev DIR` starts a cluster here, --coordinator or --worker names another one"
+        raise Unavailable(f"{first_cause(group)}; {hint}") from group
+
+
+@contextmanager
+def _busy(place: str) -> Iterator[None]:
+    """A sign of life on stderr while waiting, where that is a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        bar.add_task(place, total=None)
+        yield
+
+
+def _print_result(task_id: str, found: TaskResult, as_json: bool) -> None:
+    """Print what the handlers returned. Raises TaskFailed for a task that failed, also where JSON was printed."""
+    from blockx.cli.render import plugin_lines, result_json
+
+    if as_json:
+        click.echo(json.dumps(result_json(task_id, found), ensure_ascii=False))
+    if not found.success:
+        raise TaskFailed(found)
+    if not as_json:
+        for line in plugin_lines(found):
+            click.echo(line)
+        click.echo(f"{task_id} {found.state.value}", err=True)

@@ -1,0 +1,166 @@
+"""`blockx tables` and `blockx bundles` against real stores in a temporary directory."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from blockx.cli.main import run
+from blockx.store.tables import TableStore, TableWrite
+from blockx.testing.sample_chain import SampleChain
+
+SCHEMA = """
+[balances]
+key = ["owner"]
+[balances.columns]
+owner = "text"
+amount = { type = "uint256", required = true }
+note = "text"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _in_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DATABASE", raising=False)
+    monkeypatch.delenv("BUNDLES", raising=False)
+
+
+@pytest.fixture
+def schema(tmp_path: Path) -> str:
+    (tmp_path / "tables.toml").write_text(SCHEMA)
+    return "tables.toml"
+
+
+@pytest.fixture
+def balances(schema: str) -> str:
+    """A database with two rows."""
+    assert run(["tables", "apply", schema]) == 0
+    store = TableStore.open("sqlite:///blockx.db")
+    rows = [{"owner": "b", "amount": 2**256 - 1, "note": None}, {"owner": "a", "amount": 1, "note": "[bold] text"}]
+    store.write([TableWrite("balances", rows)], lambda: None)
+    store.close()
+    return "balances"
+
+
+def printed_json(capsys: pytest.CaptureFixture[str]) -> Any:
+    return json.loads(capsys.readouterr().out)
+
+
+def test_apply_creates_tables_and_says_so(schema: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tables", "apply", schema]) == 0
+    assert capsys.readouterr().out == "created balances\n"
+    assert run(["tables", "apply", schema, "--json"]) == 0
+    assert printed_json(capsys) == {"created": [], "altered": [], "unchanged": ["balances"]}
+
+
+def test_a_wrong_schema_is_bad_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad.toml").write_text(SCHEMA.replace("uint256", "uint265"))
+    assert run(["tables", "apply", "bad.toml"]) == 2
+    assert "did you mean 'uint256'" in capsys.readouterr().err
+
+
+def test_show_prints_an_array_of_rows(balances: str, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert run(["tables", "show", balances, "--json"]) == 0
+    assert printed_json(capsys) == [
+        {"owner": "a", "amount": 1, "note": "[bold] text"},
+        {"owner": "b", "amount": 2**256 - 1, "note": None},
+    ]
+
+
+def test_show_prints_at_most_the_limit(balances: str, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert run(["tables", "show", balances, "--limit", "1", "--json"]) == 0
+    assert [row["owner"] for row in printed_json(capsys)] == ["a"]
+
+
+def test_show_prints_a_table_for_people_with_texts_as_they_are(
+    balances: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    capsys.readouterr()
+    assert run(["tables", "show", balances]) == 0
+    captured = capsys.readouterr()
+    assert "[bold] text" in captured.out
+    assert str(2**256 - 1) in captured.out
+    assert captured.err == "2 rows\n"
+
+
+def test_an_unknown_table_is_named(balances: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tables", "show", "balancs"]) == 1
+    assert "did you mean 'balances'" in capsys.readouterr().err
+
+
+def test_the_database_comes_from_flag_variable_or_file(
+    balances: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "blockx.db").rename(tmp_path / "other.db")
+    (tmp_path / "blockx.toml").write_text('[worker]\ndatabase = "sqlite:///other.db"\nslots = 3\n')
+    show = ["tables", "show", balances, "--json"]
+    assert run([*show, "--database", "sqlite:///other.db"]) == 0
+    assert run([*show, "--config", "blockx.toml"]) == 0
+    monkeypatch.setenv("DATABASE", "sqlite:///other.db")
+    assert run(show) == 0
+
+
+def test_import_keeps_bundles_and_list_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
+    chain = SampleChain(blocks=3)
+    chain.write("sample.jsonl.gz")
+    assert run(["bundles", "import", "sample.jsonl.gz"]) == 0
+    assert capsys.readouterr().out == "sample.jsonl.gz: 3 imported, 0 known already, 0 refused\n"
+    assert run(["bundles", "list", "--json"]) == 0
+    listed = printed_json(capsys)
+    assert [entry["height"] for entry in listed] == list(chain.heights)
+    assert run(["bundles", "list", "--chain-id", "1"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_importing_again_finds_everything_known(capsys: pytest.CaptureFixture[str]) -> None:
+    SampleChain(blocks=3).write("sample.jsonl.gz")
+    run(["bundles", "import", "sample.jsonl.gz"])
+    capsys.readouterr()
+    assert run(["bundles", "import", "sample.jsonl.gz", "--json"]) == 0
+    (report,) = printed_json(capsys)
+    assert (report["imported"], report["known"], report["refused"]) == (0, 3, [])
+
+
+def test_a_line_that_is_cut_off_is_refused_by_number_and_the_rest_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [json.dumps(bundle) for bundle in SampleChain(blocks=3).bundles()]
+    lines[1] = lines[1][:100]
+    (tmp_path / "cut.jsonl").write_text("\n".join(lines) + "\n")
+    assert run(["bundles", "import", "cut.jsonl"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == "cut.jsonl: 2 imported, 0 known already, 1 refused\n"
+    assert captured.err.startswith("  line 2: ")
+
+
+def test_a_broken_gzip_file_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    SampleChain(blocks=20).write("whole.jsonl.gz")
+    whole = (tmp_path / "whole.jsonl.gz").read_bytes()
+    (tmp_path / "broken.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+    assert run(["bundles", "import", "broken.jsonl.gz", "--json"]) == 1
+    (report,) = printed_json(capsys)
+    assert 0 < report["imported"] < 20
+    assert report["refused_count"] == 1
+
+
+def test_bundles_of_another_chain_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    SampleChain(blocks=2).write("sample.jsonl.gz")
+    assert run(["bundles", "import", "sample.jsonl.gz", "--chain-id", "1"]) == 1
+    assert "chain 31337" in capsys.readouterr().err
+
+
+def test_many_refusals_are_told_in_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with gzip.open(tmp_path / "bad.jsonl.gz", "wt") as out:
+        out.write("not json\n" * 50)
+    assert run(["bundles", "import", "bad.jsonl.gz"]) == 1
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 21
+    assert captured.err.endswith("  and 30 more; --json lists the first 50\n")
