@@ -99,9 +99,9 @@ def first_fault(root: object, *, for_json: bool = False) -> str | None:
         node, path, depth = pending.pop()
         try:
             parts = as_container(node)
-        except Exception as error:  # a property or descriptor of the user's class
-            return f"{path}: reading the fields of {_a(node)} raised {type(error).__name__}: {error}"
-        reason = _refuse_leaf(node, for_json) if parts is None else _refuse_container(parts, depth)
+            reason = _refuse_leaf(node, for_json) if parts is None else _refuse_container(parts, depth)
+        except Exception as error:  # from a property, an iterator or a time zone of the user's
+            return f"{path}: reading {_a(node)} raised {type(error).__name__}: {error}"
         if reason is not None:
             return f"{path}: {reason}"
         if parts is not None:

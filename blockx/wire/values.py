@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import struct
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal, InvalidOperation
 from typing import Any
 from uuid import UUID
@@ -21,11 +22,14 @@ from blockx.errors import ProtocolError, UnserializableValue
 from blockx.wire.kinds import LEAVES, as_container, first_fault, is_aware, is_sound
 
 INT, DECIMAL, DATETIME, UUID_, TUPLE = 1, 2, 3, 4, 5
-"""Extension types: two's complement big-endian, ASCII text, ISO 8601 text with offset, 16 bytes, and an empty mark.
+"""Extension types: two's complement big-endian; ASCII text; two 64-bit numbers of microseconds, local time since the
+day before year 1 and UTC offset; 16 bytes; and an empty mark.
 
 A tuple is an array whose first item is the mark: so nesting stays msgpack's own and costs no copy.
 """
 
+_DATETIME_LAYOUT = struct.Struct(">qq")
+_MICROSECOND = timedelta(microseconds=1)
 _TUPLE_MARK = ExtType(TUPLE, b"")
 _REUSED_PACKER_MAX_BYTES = 1024 * 1024
 _INT_MIN, _INT_END = -(2**63), 2**64
@@ -64,10 +68,26 @@ def _encode(node: object) -> object:
     if isinstance(node, Decimal):
         return ExtType(DECIMAL, Decimal.__str__(node).encode())
     if isinstance(node, datetime) and is_aware(node):
-        return ExtType(DATETIME, datetime.isoformat(node).encode())
+        return ExtType(DATETIME, _DATETIME_LAYOUT.pack(_local_us(node), _offset_us(node)))
     if isinstance(node, UUID):
         return ExtType(UUID_, node.bytes)
     return _encode_subclass(node)
+
+
+def _local_us(moment: datetime) -> int:
+    minutes = (moment.toordinal() * 24 + moment.hour) * 60 + moment.minute
+    return (minutes * 60 + moment.second) * 1_000_000 + moment.microsecond
+
+
+def _offset_us(moment: datetime) -> int:
+    return (moment.utcoffset() or timedelta()) // _MICROSECOND
+
+
+def _decode_datetime(data: bytes) -> datetime:
+    """Not from ISO 8601 text: Python's reader loses an offset that is shorter than a second."""
+    local_us, offset_us = _DATETIME_LAYOUT.unpack(data)
+    zone = timezone(timedelta(microseconds=offset_us)) if offset_us else UTC
+    return datetime.min.replace(tzinfo=zone) + timedelta(days=-1, microseconds=local_us)
 
 
 def _encode_int(number: int) -> int | ExtType:
@@ -122,8 +142,8 @@ def _decode(code: int, data: bytes) -> object:
     if code == DECIMAL:
         with contextlib.suppress(InvalidOperation):
             return Decimal(data.decode("ascii"))
-    if code == DATETIME and is_aware(moment := datetime.fromisoformat(data.decode("ascii"))):
-        return moment
+    if code == DATETIME and len(data) == _DATETIME_LAYOUT.size:
+        return _decode_datetime(data)
     raise ProtocolError(
         f"these bytes are no packed value: extension type {code} with {len(data)} bytes is unknown or malformed"
     )
