@@ -1,7 +1,8 @@
 """What call builders and writer plugins implement, and the door to data that they are given.
 
-A plugin is registered under its `type` by an entry point (`blockx.builders`, `blockx.writers`) or is built in. Each runs
-once per task, serially. `config_type` is an attrs class; the JSON config is structured into it before the plugin is made.
+A plugin is registered under its `type` by an entry point (`blockx.builders`, `blockx.writers`) or is built in. Each
+runs once per task, serially. `config_type` is an attrs class; the JSON config is structured into it before the plugin
+is made.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from operator import itemgetter
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from attrs import define, field, frozen
 
@@ -20,6 +21,8 @@ from blockx.wire.values import pack_value, unpack_value
 
 __all__ = [
     "IO",
+    "MAX_CALLS_PER_TASK",
+    "ActivationCheck",
     "Call",
     "CallBuilder",
     "CallList",
@@ -36,6 +39,9 @@ __all__ = [
     "unpack_block",
 ]
 
+MAX_CALLS_PER_TASK = 1_000_000
+"""Root calls of one task; a call's index has 20 bits."""
+
 Row = dict[str, Any]
 Where = Sequence[Sequence[Any]]
 """Filters as data, joined by AND: `[["amount", ">", "0"], ["token", "in", [...]]]`."""
@@ -43,7 +49,7 @@ Where = Sequence[Sequence[Any]]
 
 @define
 class TaskContext:
-    """Shared by builder, IO scope and writer. `stage` is "builder", "executor" or "plugin", rewritten as phases advance."""
+    """Shared by builder, IO scope and writer. `stage` is "builder", "executor" or "plugin", as phases advance."""
 
     task: TaskInput
     deadline: float
@@ -94,7 +100,12 @@ class CallList:
         kwargs: Mapping[str, Any] | None = None,
         block: BlockContext | None = None,
     ) -> None:
-        """Append one call. Raises UnserializableValue for an argument that cannot cross processes."""
+        """Append one call.
+
+        Raises UnserializableValue for an argument that cannot cross processes, PluginError for a call too many.
+        """
+        if len(self.args) >= MAX_CALLS_PER_TASK:
+            raise PluginError(f"a task may have {MAX_CALLS_PER_TASK} calls, and this one has more; split it")
         packed = pack_value([list(args), dict(kwargs or {})])
         if self._last != (function, block):
             self.runs.append((len(self.args), function, pack_block(block)))
@@ -106,7 +117,14 @@ class CallList:
 
     def block_of(self, index: int) -> bytes | None:
         """The packed block of the call at this index."""
-        return self.runs[bisect_right(self.runs, index, key=itemgetter(0)) - 1][2]
+        return self._run_of(index)[2]
+
+    def function_of(self, index: int) -> str:
+        """The function of the call at this index."""
+        return self._run_of(index)[1]
+
+    def _run_of(self, index: int) -> tuple[int, str, bytes | None]:
+        return self.runs[bisect_right(self.runs, index, key=itemgetter(0)) - 1]
 
     def __len__(self) -> int:
         return len(self.args)
@@ -132,8 +150,8 @@ class Outputs:
         return len(self.packed)
 
     def __iter__(self) -> Iterator[Output]:
-        starts = [*(start for start, _, _ in self.runs[1:]), len(self.packed)]
-        for (start, _, block), end in zip(self.runs, starts, strict=True):
+        ends = [*(start for start, _, _ in self.runs[1:]), len(self.packed)]
+        for (start, _, block), end in zip(self.runs, ends, strict=False):  # no calls: no run, but one end
             context = unpack_block(block)
             for index in range(start, end):
                 yield Output(index, context, unpack_value(self.packed[index]))
@@ -149,10 +167,12 @@ class IO(Protocol):
         """The row with this key (a scalar, or a tuple in key order), or None."""
         ...
 
-    async def get_many(
-        self, table: str, keys: Sequence[Any], columns: Sequence[str] | None = None
-    ) -> list[Row | None]:
+    async def get_many(self, table: str, keys: Sequence[Any], columns: Sequence[str] | None = None) -> list[Row | None]:
         """One answer per key, in their order."""
+        ...
+
+    async def table_columns(self, table: str) -> tuple[str, ...]:
+        """The columns of a table. Raises ReadError, naming the nearest table, for one that does not exist."""
         ...
 
     async def scan(
@@ -170,27 +190,35 @@ class IO(Protocol):
         ...
 
     async def bundle_part(self, chain_id: int, block_id: str, source: str) -> tuple[BlockContext, list[Any]]:
-        """One block's context and one of its lists: events, txs, traces, error_events, error_traces, or `block` (the header)."""
+        """One block's context, and one list of its bundle.
+
+        `source` is events, txs, traces, error_events or error_traces, or `block`: the header alone, as a list of one.
+        """
         ...
 
 
 class Transaction(Protocol):
     """Collects writes; they reach the database, all or nothing, when its block is left."""
 
-    def upsert(self, table: str, rows: Sequence[Row], replace: Mapping[str, Any] | None = None) -> None:
-        """Insert or update full rows by key. `replace` also deletes the rows with these column values that are not in `rows`.
+    def upsert(
+        self, table: str, rows: Sequence[Row], replace: Mapping[str, Any] | None = None, *, call: int | None = None
+    ) -> None:
+        """Insert or update full rows by key; of several rows with one key the last wins.
 
-        Raises PluginError, before anything is written, for an unknown table or a row that does not fit, naming column and value.
+        `replace` also deletes the rows with these column values that are not upserted here; all upserts of one table
+        must agree in it. `call` is the index of the call that returned these rows, for errors to name. An unknown table
+        or a row that does not fit is a PluginError when the block is left, naming call, column and value; nothing is
+        written then.
         """
         ...
 
     def delete(self, table: str, keys: Sequence[Any]) -> None:
-        """Delete rows by key."""
+        """Delete rows by key, before any row of this transaction is upserted."""
         ...
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
-        """After the block was left, per table: rows `written`, `unchanged`, `deleted`."""
+        """After the block was left, per table: rows `written`, `unchanged`, `deleted` and `duplicates`."""
         ...
 
 
@@ -218,3 +246,12 @@ class WriterPlugin(Protocol):
     def __init__(self, config: Any) -> None: ...
 
     async def execute(self, ctx: TaskContext, outputs: Outputs, io: WriterIO) -> list[PluginResult]: ...
+
+
+@runtime_checkable
+class ActivationCheck(Protocol):
+    """A writer that can tell before anything runs that it will not be able to write."""
+
+    async def check(self, io: IO) -> None:
+        """Look whether what the config names exists. PluginError and ReadError fail the task at its activation."""
+        ...
