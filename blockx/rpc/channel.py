@@ -1,0 +1,244 @@
+"""The gRPC client: one address, one connection at a time, opened when a call needs it."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from types import TracebackType
+from typing import Any, TypeAlias
+
+import attrs
+import trio
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from blockx.errors import ConnectionFailed, DeadlineExceeded, Internal
+from blockx.rpc.limits import Limits
+from blockx.rpc.link import Link, Transport
+from blockx.rpc.status import StatusError, error_of
+from blockx.rpc.stream import ClientStream
+
+Connect: TypeAlias = Callable[[], Awaitable[Transport]]
+
+
+class Channel:
+    """Calls to the server at HOST:PORT; `run` must run in some nursery for as long as the channel is used.
+
+    A call opens the connection when there is none. When that fails, the calls that wait for it fail, and further calls
+    fail at once for a while that grows with each failure. Every error of a call is a RequestError.
+    """
+
+    def __init__(self, address: str, *, limits: Limits | None = None, connect: Connect | None = None) -> None:
+        self.address = address
+        self._limits = limits or Limits()
+        self._connect = connect or self._connect_tcp
+        self._backoff = _Backoff(self._limits)
+        self._link: Link | None = None
+        self._attempt: _Attempt | None = None
+        self._asked = trio.Event()
+        self._closing = trio.CancelScope()
+        self._is_closed = False
+
+    async def unary(self, method: MethodDescriptor, request: Message, timeout: float | None = None) -> Any:
+        """The answer to `request`. `timeout` is in seconds; the server is told it, or the surrounding scope's deadline.
+
+        Raises the RequestError that the server raised, DeadlineExceeded after `timeout`, or ConnectionFailed.
+        """
+        async with self.stream(method, request, timeout) as responses:
+            return await responses.only()
+
+    def stream(self, method: MethodDescriptor, request: Message, timeout: float | None = None) -> ResponseStream:
+        """The answers to `request`, one by one: `async with channel.stream(...) as responses: async for ...`.
+
+        Leaving the block ends the call. Raises the same errors as `unary`, on entry or from the iteration.
+        """
+        return ResponseStream(self, method, request, timeout)
+
+    def close(self) -> None:
+        """End the channel and `run`; pending calls fail with ConnectionFailed."""
+        self._is_closed = True
+        self._closing.cancel()
+
+    async def run(self) -> None:
+        """Hold the connection, until `close`."""
+        try:
+            with self._closing:
+                async with trio.open_nursery() as links:
+                    while True:
+                        await self._asked.wait()
+                        self._asked = trio.Event()
+                        await self._open(links)
+        finally:
+            self._is_closed = True
+            self._settle(None, "the channel is closed")
+
+    async def connected(self) -> Link:
+        """The connection, opened if need be. Raises ConnectionFailed."""
+        if self._link is not None and self._link.is_usable:
+            return self._link
+        if self._is_closed:
+            raise self._failure("the channel is closed")
+        if self._attempt is None:
+            self._begin_attempt()
+        attempt = self._attempt
+        assert attempt is not None
+        await attempt.done.wait()
+        if attempt.link is None:
+            raise self._failure(attempt.error)
+        return attempt.link
+
+    def _begin_attempt(self) -> None:
+        if self._backoff.remaining_s > 0:
+            wait_ms = math.ceil(self._backoff.remaining_s * 1000)
+            raise self._failure(f"{self._backoff.reason} (the next attempt is in {wait_ms} ms)")
+        self._attempt = _Attempt()
+        self._asked.set()
+
+    async def _open(self, links: trio.Nursery) -> None:
+        try:
+            with trio.fail_after(self._limits.connect_timeout_s):
+                transport = await self._connect()
+        except OSError as error:
+            return self._not_opened(error.strerror or str(error))
+        except trio.TooSlowError:
+            return self._not_opened(f"no connection within {self._limits.connect_timeout_s:g} s")
+        self._backoff.succeeded()
+        self._link = Link(transport, self._limits, peer=self.address)
+        await links.start(self._link.run)
+        return self._settle(self._link)
+
+    def _not_opened(self, reason: str) -> None:
+        self._backoff.failed(reason)
+        self._settle(None, reason)
+
+    def _settle(self, link: Link | None, error: str = "") -> None:
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None:
+            attempt.link, attempt.error = link, error
+            attempt.done.set()
+
+    def _failure(self, reason: str) -> ConnectionFailed:
+        return ConnectionFailed(f"{self.address} cannot be reached: {reason}", may_have_arrived=False)
+
+    async def _connect_tcp(self) -> Transport:
+        host, _, port = self.address.rpartition(":")
+        if not host or not port.isascii() or not port.isdigit():
+            raise OSError("the address is not HOST:PORT")
+        return await trio.open_tcp_stream(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+@asynccontextmanager
+async def open_channel(address: str, *, limits: Limits | None = None) -> AsyncIterator[Channel]:
+    """A channel that lives as long as the block. Errors raised in the block leave it as they are, not in a group."""
+    channel = Channel(address, limits=limits)
+    failure: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(channel.run)
+        try:
+            yield channel
+        except Exception as error:
+            failure = error
+        finally:
+            channel.close()
+    if failure is not None:
+        raise failure
+
+
+class ResponseStream:
+    """One call, from its request to its end; made by `Channel.stream`."""
+
+    def __init__(self, channel: Channel, method: MethodDescriptor, request: Message, timeout: float | None) -> None:
+        self._channel = channel
+        self._method = method
+        self._request = request
+        self._timeout_s = math.inf if timeout is None else timeout
+        self._response_class = GetMessageClass(method.output_type)
+        self._stream: ClientStream | None = None
+
+    async def __aenter__(self) -> ResponseStream:
+        self._deadline = trio.current_time() + self._timeout_s
+        path = f"/{self._method.containing_service.full_name}/{self._method.name}"
+        with self._bounded():
+            link = await self._channel.connected()
+            self._stream = await link.open_stream(path, trio.current_effective_deadline())
+            try:
+                await self._stream.send(self._request.SerializeToString(), is_last=True)
+            except BaseException:
+                self._stream.release()
+                raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._stream is not None:
+            self._stream.release()
+
+    def __aiter__(self) -> ResponseStream:
+        return self
+
+    async def __anext__(self) -> Any:
+        assert self._stream is not None, "a call is iterated inside its `async with` block"
+        with self._bounded():
+            data = await self._stream.receive()
+        if data is None:
+            raise StopAsyncIteration
+        return self._parse(data)
+
+    async def only(self) -> Any:
+        """The single answer of a unary call."""
+        assert self._stream is not None, "a call is read inside its `async with` block"
+        with self._bounded():
+            data = await self._stream.receive_only()
+        return self._parse(data)
+
+    def _parse(self, data: bytes) -> Message:
+        try:
+            return self._response_class.FromString(data)
+        except DecodeError as error:
+            raise Internal(f"the answer to {self._method.full_name} is not a valid message") from error
+
+    @contextmanager
+    def _bounded(self) -> Iterator[None]:
+        with trio.CancelScope(deadline=self._deadline) as scope:
+            try:
+                yield
+            except StatusError as error:
+                raise error_of(error.status) from None
+        if scope.cancelled_caught:
+            raise DeadlineExceeded(f"{self._method.full_name} did not end within {self._timeout_s:g} s")
+
+
+@attrs.define
+class _Attempt:
+    """One try to connect, and the calls that wait for it."""
+
+    done: trio.Event = attrs.field(factory=trio.Event)
+    link: Link | None = None
+    error: str = ""
+
+
+class _Backoff:
+    """How long to leave a server alone that could not be reached."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._pause_s = limits.backoff_min_s
+        self._until = -math.inf
+        self.reason = ""
+
+    @property
+    def remaining_s(self) -> float:
+        return self._until - trio.current_time()
+
+    def failed(self, reason: str) -> None:
+        self.reason = reason
+        # A fifth up or down, so that many clients do not come back in step.
+        self._until = trio.current_time() + self._pause_s * random.uniform(0.8, 1.2)
+        self._pause_s = min(2 * self._pause_s, self._limits.backoff_max_s)
+
+    def succeeded(self) -> None:
+        self._pause_s = self._limits.backoff_min_s
