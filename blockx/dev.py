@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import trio
-from attrs import define, field, frozen
+from attrs import define, field
 
 from blockx.coordinator.app import CoordinatorConfig, CoordinatorHandle, run_coordinator
 from blockx.registry.local import LocalRegistry
@@ -31,9 +31,7 @@ class DevCluster:
 
 
 @asynccontextmanager
-async def dev_cluster(
-    coordinator: CoordinatorConfig, workers: Sequence[WorkerConfig]
-) -> AsyncIterator[DevCluster]:
+async def dev_cluster(coordinator: CoordinatorConfig, workers: Sequence[WorkerConfig]) -> AsyncIterator[DevCluster]:
     """Start everything, wait until every worker accepts tasks; all of it ends with the block.
 
     Raises LoadFailed if the functions cannot be loaded.

@@ -42,8 +42,8 @@ async def local_cluster(
 ) -> AsyncIterator[LocalCluster]:
     """A cluster over the functions of a directory, ready for tasks when the block is entered.
 
-    `tables` is a schema file to apply first; `database` and `bundles` are temporary unless given; `env` holds settings by
-    their variables. Raises ConfigError for a bad setting and LoadFailed for functions that cannot be loaded.
+    `tables` is a schema file to apply first; `database` and `bundles` are temporary unless given; `env` holds settings
+    by their variables. Raises ConfigError for a bad setting and LoadFailed for functions that cannot be loaded.
     """
     with tempfile.TemporaryDirectory(prefix="blockx-cluster-") as directory:
         database = database or f"sqlite:///{directory}/blockx.db"

@@ -15,6 +15,7 @@ from trio_util import AsyncValue
 
 from blockx import __version__
 from blockx.api import INLINE_RESULT_BYTES
+from blockx.config import host_and_port
 from blockx.driver import now_ms
 from blockx.errors import ConfigError, LoadFailed
 from blockx.registry.port import Beat, Registry
@@ -75,7 +76,9 @@ class WorkerConfig:
     def __attrs_post_init__(self) -> None:
         host, _ = host_and_port(self.listen)
         if host in WILDCARDS and not self.advertise:
-            raise ConfigError(f"listen {self.listen} is no address that clients can reach: set advertise to HOST:PORT too")
+            raise ConfigError(
+                f"listen {self.listen} is no address that clients can reach: set advertise to HOST:PORT too"
+            )
 
 
 @define(eq=False)
@@ -251,11 +254,3 @@ class _Worker:
             started_ms=self._started_ms,
             instance=self._instance,
         )
-
-
-def host_and_port(address: str) -> tuple[str, int]:
-    """`127.0.0.1:7071` or `[::1]:7071` as host and port. Raises ConfigError for anything else."""
-    host, separator, port = address.rpartition(":")
-    if not separator or not port.isdecimal() or int(port) > 65_535:
-        raise ConfigError(f"{address!r} is no HOST:PORT")
-    return host.removeprefix("[").removesuffix("]"), int(port)

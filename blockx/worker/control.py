@@ -19,6 +19,7 @@ from blockx.worker.core import events as ev
 from blockx.worker.core.calls import DispatcherCore
 from blockx.worker.core.tasks import WorkerCore
 from blockx.worker.executors import ExecutorPool
+from blockx.worker.outgoing import execute_calls, resume_calls
 from blockx.worker.phases import Phases, TaskRun
 from blockx.worker.reads import CallReads
 from blockx.worker.results import ResultStore
@@ -177,9 +178,9 @@ class Control:
     def _execute_call_command(self, command: ev.DispatcherCommand) -> None:
         match command:
             case ev.SendCalls():
-                self.pool.send(command.executor, self._execute_calls(command))
+                self.pool.send(command.executor, *execute_calls(command, self._call_budget_us))
             case ev.ResumeCalls():
-                self.pool.send(command.executor, _resume_calls(command))
+                self.pool.send(command.executor, *resume_calls(command))
             case ev.StartReads(task_no=task_no):
                 self.reads.start(self._runs_by_no[task_no], command)
             case ev.OpenTask(executor, task_no):
@@ -192,22 +193,6 @@ class Control:
                 self._runs_by_no[task_no].end_calls(command)
             case _:
                 assert_never(command)
-
-    def _execute_calls(self, command: ev.SendCalls) -> m.ExecuteCalls:
-        return m.ExecuteCalls(
-            command.task_no,
-            command.function,
-            command.block,
-            self._call_budget_us,
-            list[int](command.ids),
-            command.attempts,
-            command.args,
-        )
-
-
-def _resume_calls(command: ev.ResumeCalls) -> m.ResumeCalls:
-    errors = [None if error is None else list(error) for error in command.errors]
-    return m.ResumeCalls(list[int](command.ids), command.wait_ids, command.io_us, command.values, errors)
 
 
 def _result(run: TaskRun, command: ev.ConvergeTask) -> TaskResult:
@@ -239,4 +224,3 @@ def _just_after(deadline_ms: int) -> float:
 
 def _wall_ms() -> int:
     return round(time.time() * 1000)
-

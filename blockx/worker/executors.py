@@ -56,7 +56,7 @@ class PoolEvents:
 
 @define(eq=False)
 class Executor:
-    """One connected executor, after its handshake. `death` says what the worker knows of its end beside the exit status."""
+    """One connected executor, after its handshake. `death` says what the worker knows of its end beside the status."""
 
     id: ev.ExecutorId
     stream: MessageStream
@@ -98,11 +98,11 @@ class ExecutorPool:
         heard = [executor.last_heard for executor in self._ready()]
         return max(0, round((trio.current_time() - max(heard)) * 1000)) if heard else 0
 
-    def send(self, executor: ev.ExecutorId, message: m.Message) -> None:
-        """Queue a message; dropped if the executor has gone (the dispatcher hears of that by ExecutorLost)."""
+    def send(self, executor: ev.ExecutorId, *messages: m.Message) -> None:
+        """Queue messages; dropped if the executor has gone (the dispatcher hears of that by ExecutorLost)."""
         found = self._executors.get(executor)
         if found is not None:
-            found.stream.post(message)
+            found.stream.post(*messages)
 
     async def run(self) -> None:
         """Keep every seat filled. Cancelled: processes are killed. After stop(): returns when all have exited."""

@@ -10,7 +10,7 @@ from attrs import evolve
 from blockx.registry.port import Beat, Registration
 
 IDLE_MS = 2_000
-"""A beat that differs from the last only in `seq` and `dispatch_age_ms` is written this often (each costs a revision)."""
+"""A beat that differs from the last only in `seq` and `dispatch_age_ms` is written this often: each is a revision."""
 
 
 class Heartbeat:

@@ -11,11 +11,12 @@ from attrs import define, evolve, field, frozen
 
 from blockx.errors import CommitRefused, PluginError, ReadError, UnserializableValue
 from blockx.model import CallErrorCode, FailedCall, FailureCode, PluginResult, Receipt, TaskInput
-from blockx.plugins import CallBuilder, CallList, Outputs, TaskContext, WriterPlugin
+from blockx.plugins import ActivationCheck, CallBuilder, CallList, Outputs, TaskContext, WriterPlugin
 from blockx.wire.values import unpack_value
 from blockx.worker.code import CodeView
 from blockx.worker.core import events as ev
 from blockx.worker.io.scope import TaskScope
+from blockx.worker.outgoing import MAX_VALUE_BYTES
 from blockx.worker.plugin_registry import PluginRegistry, PluginTypeNotFound
 from blockx.worker.results import ResultStore
 
@@ -102,10 +103,6 @@ class Phases:
             self.feed(ev.DeadlineReached(run.task.task_id))
 
     async def _live(self, run: TaskRun) -> None:
-        outcome = await self._outcome(run, self._prepare)
-        if outcome.failure is not None:
-            self._report(run, outcome)
-            return
         try:
             scope = self.open_scope(run)
         except Exception as error:  # the backends' own errors: the task alone fails, and may be tried again
@@ -113,6 +110,10 @@ class Phases:
             return
         async with scope as io, trio.open_nursery() as nursery:
             run.io, run.nursery = io, nursery
+            outcome = await self._outcome(run, self._prepare)
+            if outcome.failure is not None:
+                self._report(run, outcome)
+                return
             self.feed(ev.ActivationPrepared(run.task.task_id))
             while True:  # convergence cancels the scope
                 await self._step(run, await run.next_step())
@@ -148,9 +149,11 @@ class Phases:
     async def _prepare(self, run: TaskRun) -> ev.Outcome:
         """Check the handler before anything runs."""
         handler = run.task.result_handler
-        if handler is not None:
-            run.writer = self.writers.create(handler.type, handler.config)
-        await trio.lowlevel.checkpoint()
+        if handler is None:
+            return ev.Outcome()
+        run.writer = writer = self.writers.create(handler.type, handler.config)
+        if isinstance(writer, ActivationCheck):
+            await writer.check(_io(run).writer_io)
         return ev.Outcome()
 
     async def _build(self, run: TaskRun) -> ev.Outcome:
@@ -163,9 +166,9 @@ class Phases:
     async def _call(self, run: TaskRun) -> ev.Outcome:
         if not run.calls:
             return ev.Outcome()
-        unknown = _unknown_function(run)
-        if unknown is not None:
-            return _call_failed(run, unknown)
+        impossible = _unknown_function(run) or _too_large(run)
+        if impossible is not None:
+            return _call_failed(run, impossible)
         async with self.admission.calls:
             ended = await self._dispatched(run)
         run.receipt = ended.receipt
@@ -237,6 +240,16 @@ def _unknown_function(run: TaskRun) -> FailedCall | None:
             names = ", ".join(sorted(known)[:20]) or "none"
             message = f"there is no function {function!r}; deployed are: {names}"
             return FailedCall(index=start, function=function, code=CallErrorCode.FUNCTION_NOT_FOUND, message=message)
+    return None
+
+
+def _too_large(run: TaskRun) -> FailedCall | None:
+    """The first call whose arguments do not fit a frame."""
+    for index, args in enumerate(run.calls.args):
+        if len(args) > MAX_VALUE_BYTES:
+            message = f"its arguments take {len(args)} bytes packed; at most {MAX_VALUE_BYTES} can be sent"
+            function = run.calls.function_of(index)
+            return FailedCall(index=index, function=function, code=CallErrorCode.VALUE_TOO_LARGE, message=message)
     return None
 
 

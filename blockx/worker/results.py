@@ -26,7 +26,7 @@ class Kept:
 
 @define
 class ResultStore:
-    """Bodies above `inline_bytes` in all go to files; `on_full` hears when `spool_bytes` are used up, and when no longer."""
+    """Bodies above `inline_bytes` in all go to files; `on_full` hears when `spool_bytes` are used up, and when not."""
 
     directory: Path
     inline_bytes: int

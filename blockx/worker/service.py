@@ -39,7 +39,9 @@ class _Handlers:
     def __init__(self, control: Control) -> None:
         self._control = control
 
-    async def request_task_slot(self, request: pb.RequestTaskSlotRequest, call: ServerCall) -> pb.RequestTaskSlotResponse:
+    async def request_task_slot(
+        self, request: pb.RequestTaskSlotRequest, call: ServerCall
+    ) -> pb.RequestTaskSlotResponse:
         task_id = TaskId(request.task_id)
         self._control.worker.feed(ev.SlotRequested(task_id, request.ttl_ms, _fresh_slot_id()))
         view = self._control.core.task(task_id, now_ms())
