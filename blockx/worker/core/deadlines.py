@@ -18,8 +18,10 @@ class Deadlines(Generic[Key]):
         self._due: dict[Key, int] = {}
         self._heap: list[tuple[int, Key]] = []
 
-    def __len__(self) -> int:
-        return len(self._due)
+    @property
+    def entries(self) -> int:
+        """How many entries are held, stale ones included: what the keys cost in memory."""
+        return len(self._heap)
 
     @property
     def next_ms(self) -> int | None:

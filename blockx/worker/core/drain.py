@@ -58,13 +58,9 @@ class Drain:
     def note_cancelled(self) -> None:
         self._has_cancelled = True
 
-    def is_limit_due(self, now_ms: int) -> bool:
-        """Whether the running tasks are to be cancelled now."""
-        return self._stage is DrainStage.WORKING and self._limit_ms is not None and self._limit_ms <= now_ms
-
     def take_limit(self, now_ms: int) -> bool:
         """True once when the time of the running tasks is over."""
-        if not self.is_limit_due(now_ms):
+        if self._stage is not DrainStage.WORKING or self._limit_ms is None or now_ms < self._limit_ms:
             return False
         self._limit_ms = None
         return True

@@ -20,7 +20,7 @@ class Readiness:
     def executors_changed(self, live: int, crash_loop: str | None, now_ms: int) -> None:
         if live:
             self._bridged_until_ms = None
-        elif self._live:
+        elif self._live and self._grace_ms:
             self._bridged_until_ms = now_ms + self._grace_ms
         self._live, self._crash_loop = live, crash_loop
 

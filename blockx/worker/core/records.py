@@ -16,7 +16,8 @@ class TaskView:
 
     `slot_id` is None once the task has ended; `lease_remaining_ms` is 0 once its activation is prepared; `phase`,
     `payload_digest` and `deadline_ms` are None before the task is submitted, `deadline_ms` also after it has ended;
-    `outcome` is there once it has; `reached_ms` says when `state` was reached.
+    `outcome` is there once it has, without plugin results: ConvergeTask handed those over, to be kept elsewhere until
+    PurgeResult. `reached_ms` says when `state` was reached.
     """
 
     state: TaskState

@@ -47,8 +47,10 @@ def _refuse_submission(event: TaskSubmitted, state: WorkerState, now_ms: int) ->
         if lease is None:
             _refuse_without_room(state, now_ms)
     elif lease is None or lease.slot_id != event.slot_id:
+        owner = state.slots.task_of(event.slot_id)
+        why = "is unknown here or its lease ran out" if owner in (None, event.task_id) else "belongs to another task"
         raise InvalidSlot(
-            f"slot {event.slot_id!r} is not leased to task {event.task_id!r} (any more); request a slot again"
+            f"slot {event.slot_id!r} {why}, so task {event.task_id!r} cannot have it; request a slot again"
         )
 
 
@@ -89,7 +91,3 @@ def _refuse_commit(task_id: TaskId, state: WorkerState, now_ms: int) -> None:
     due_ms, code = task.ending()
     if due_ms <= now_ms:
         raise CommitRefused(f"task {task_id!r} has ended ({code.value}), so its writer may not commit")
-    if state.drain.is_limit_due(now_ms) and not task.is_committing:
-        raise CommitRefused(
-            f"task {task_id!r} has ended (the worker goes out of service), so its writer may not commit"
-        )

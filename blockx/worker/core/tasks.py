@@ -78,10 +78,14 @@ class WorkerCore:
         Raises InvalidArgument, Unavailable, NoSlot, InvalidSlot (requests) or CommitRefused, before anything changed.
         """
         refuse(event, self._state, now_ms)
-        if not self._ends_commit(event):
+        if self._ends_commit(event):
+            self._apply(event, now_ms)
             self._pass_time(now_ms)
-        self._apply(event, now_ms)
-        self._pass_time(now_ms)
+        else:
+            self._pass_time(now_ms)
+            self._apply(event, now_ms)
+        if not self._state.drain.is_serving:
+            self._go_on_draining(now_ms)
         commands, self._commands = self._commands, []
         return commands
 
@@ -254,12 +258,12 @@ class WorkerCore:
 
     def _pass_time(self, now_ms: int) -> None:
         """Let everything take effect that is due by now."""
-        while self._state.slot_ends.is_due(now_ms):
-            self._end_by_time(self._state.slot_ends.first(), now_ms)
-        self._commands.extend(PurgeResult(task_id) for task_id in self._state.results.purge(now_ms))
-        self._state.readiness.pass_time(now_ms)
-        if self.draining:
-            self._go_on_draining(now_ms)
+        state = self._state
+        while state.slot_ends.is_due(now_ms):
+            self._end_by_time(state.slot_ends.first(), now_ms)
+        for task_id in state.results.purge(now_ms):
+            self._commands.append(PurgeResult(task_id))
+        state.readiness.pass_time(now_ms)
 
     def _end_by_time(self, task_id: TaskId, now_ms: int) -> None:
         task = self._state.running.get(task_id)
