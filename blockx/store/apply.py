@@ -62,7 +62,8 @@ def apply_schema(connection: sa.Connection, schema: Schema) -> ApplyReport:
 
 def _objects(connection: sa.Connection) -> dict[str, str]:
     """Name and kind (table, view, index) of everything in the database."""
-    return dict(connection.exec_driver_sql("SELECT name, type FROM sqlite_master").tuples().all())
+    found = connection.exec_driver_sql("SELECT name, type FROM sqlite_master")
+    return {str(name): str(kind) for name, kind in found}
 
 
 def _check_free(name: str, objects: Mapping[str, str]) -> None:

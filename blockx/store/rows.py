@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -18,7 +19,9 @@ __all__ = ["Row", "RowError", "TableCoder", "Unfit", "shown", "unknown_table"]
 
 Row = dict[str, Any]
 
-_MAX_SHOWN_CHARS = 80
+_MAX_SHOWN_BITS = 512
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 80
 _UNDECODABLE = (ValueError, TypeError, LookupError, ArithmeticError)
 
 
@@ -37,12 +40,12 @@ class RowError(PluginError):
 
 def shown(value: object) -> str:
     """A value as it stands in an error message: its repr, cut to a readable length."""
-    if isinstance(value, int) and value.bit_length() > 512:
+    if isinstance(value, int) and value.bit_length() > _MAX_SHOWN_BITS:
         return f"an integer of {value.bit_length()} bits"
-    if isinstance(value, (str, bytes)):
-        value = value[:_MAX_SHOWN_CHARS]
-    text = repr(value)
-    return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]}…"
+    try:
+        return _REPR.repr(value)
+    except ValueError:  # Python writes no integer of more than 4 300 digits, here somewhere inside
+        return f"a {type(value).__name__}"
 
 
 @frozen(slots=False)

@@ -51,9 +51,8 @@ def database_path(url: str) -> Path:
         parsed = sa.make_url(url)
     except sa.exc.ArgumentError:
         raise ConfigError(f"{url!r} is no database URL; write sqlite:////absolute/path or sqlite:///relative") from None
-    scheme = parsed.get_backend_name()
     if parsed.drivername != "sqlite":
-        raise ConfigError(f"database scheme {scheme!r} is not supported by this version; use sqlite:///PATH")
+        raise ConfigError(f"database scheme {parsed.drivername!r} is not supported by this version; use sqlite:///PATH")
     if parsed.host or parsed.query or parsed.username:
         raise ConfigError("a sqlite URL has a path only: sqlite:////absolute/path or sqlite:///relative")
     if not parsed.database or parsed.database == ":memory:":
