@@ -71,6 +71,10 @@ class Internal(RequestError):
     """Something unforeseen happened on the server; the message carries the id under which it was logged."""
 
 
+class NotFinished(BlockxError):
+    """The task is known, but has no result yet; watch it, or ask again later."""
+
+
 class TaskFailed(BlockxError):
     """A task ended FAILED; `result` holds what is known about it."""
 

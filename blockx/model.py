@@ -98,7 +98,8 @@ class PluginConfig:
     config: str = field(default="{}", converter=_as_json_text)
 
 
-def _new_task_id() -> TaskId:
+def new_task_id() -> TaskId:
+    """A random one (uuid4)."""
     return TaskId(str(uuid.uuid4()))
 
 
@@ -112,7 +113,7 @@ class TaskInput:
     function_call_config: PluginConfig
     result_handler: PluginConfig | None = None
     task_timeout_ms: int = 0
-    task_id: TaskId = Factory(_new_task_id)
+    task_id: TaskId = Factory(new_task_id)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> TaskInput:
@@ -139,7 +140,7 @@ class TaskInput:
             function_call_config=_plugin_config(known["function_call_config"], "functionCallConfig"),
             result_handler=None if handler is None else _plugin_config(handler, "resultHandler"),
             task_timeout_ms=timeout_ms,
-            task_id=_new_task_id() if task_id is None else TaskId(task_id),
+            task_id=new_task_id() if task_id is None else TaskId(task_id),
         )
 
 
@@ -182,7 +183,9 @@ def checked_keys(data: object, keys: Iterable[str], *, where: str) -> dict[str, 
     for key, value in data.items():
         name = snake_case(key)
         if name not in names:
-            raise InvalidArgument(f"{where} has an unknown key {key!r}{nearest(key, [*map(camel_case, names), *names])}")
+            raise InvalidArgument(
+                f"{where} has an unknown key {key!r}{nearest(key, [*map(camel_case, names), *names])}"
+            )
         if name in out:
             raise InvalidArgument(f"{where} has {name!r} in both spellings; keep one")
         out[name] = value

@@ -1,0 +1,72 @@
+"""Gets a task accepted by exactly one worker, as far as that can be known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import trio
+
+from blockx.client.peers import Peers, first_answer
+from blockx.client.retry import Pauses
+from blockx.client.stubs import WorkerStub
+from blockx.errors import ConnectionFailed, DeadlineExceeded, InvalidSlot, NoSlot, Unavailable
+from blockx.model import SlotId, Submission, TaskInput
+
+MAX_SUBMITS = 4
+"""How often a submission is sent to one worker while it stays unknown whether it was accepted."""
+
+
+class Placement:
+    """`patience` is how many seconds in a row nobody may be there; a full cluster is waited for without end."""
+
+    def __init__(self, peers: Peers, patience: float, jitter: Callable[[], float]) -> None:
+        self._peers = peers
+        self._patience = patience
+        self._jitter = jitter
+
+    async def place(self, task: TaskInput) -> Submission:
+        """Have the task accepted. Raises InvalidArgument, or Unavailable or DeadlineExceeded once patience ends."""
+        pauses = Pauses(self._jitter)
+        give_up = math.inf
+        while True:
+            try:
+                return await self.place_once(task)
+            except NoSlot as error:
+                give_up = math.inf
+                await pauses.pause(error)
+            except (Unavailable, DeadlineExceeded, InvalidSlot) as error:
+                give_up = min(give_up, trio.current_time() + self._patience)
+                if trio.current_time() >= give_up:
+                    raise
+                await pauses.pause(error)
+
+    async def place_once(self, task: TaskInput) -> Submission:
+        """One round: the coordinators, then the workers given by address. Raises NoSlot, InvalidSlot, Unavailable."""
+        if self._peers.has_coordinators:
+            try:
+                return await self._by_coordinator(task)
+            except (Unavailable, DeadlineExceeded):
+                if not self._peers.has_workers:
+                    raise
+        stubs = self._peers.workers_for(task.task_id)
+        return await first_answer(stubs, lambda stub: self.submit_surely(stub, task, None), "worker")
+
+    async def _by_coordinator(self, task: TaskInput) -> Submission:
+        reservation = await self._peers.reserve_by_coordinator(task.task_id)
+        return await self.submit_surely(self._peers.worker(reservation.worker_addr), task, reservation.slot_id)
+
+    async def submit_surely(self, stub: WorkerStub, task: TaskInput, slot_id: SlotId | None) -> Submission:
+        """Where the answer was lost the worker is asked again: it knows the task if it had accepted it.
+
+        So a refusal means "not accepted here". Raises ConnectionFailed or DeadlineExceeded if it stays unknown.
+        """
+        pauses = Pauses(self._jitter)
+        for _ in range(MAX_SUBMITS - 1):
+            try:
+                return await stub.submit(task, slot_id)
+            except (ConnectionFailed, DeadlineExceeded) as error:
+                if isinstance(error, ConnectionFailed) and not error.may_have_arrived:
+                    raise
+                await pauses.pause()
+        return await stub.submit(task, slot_id)

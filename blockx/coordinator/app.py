@@ -1,0 +1,73 @@
+"""Composes one coordinator: core, view of the registry, channels to workers, gRPC service."""
+
+from __future__ import annotations
+
+import structlog
+import trio
+from attrs import define, field, frozen
+
+from blockx.config import host_and_port
+from blockx.coordinator.core import CoordinatorCore
+from blockx.coordinator.events import CoordinatorSettings, CoordinatorStatus
+from blockx.coordinator.service import Reserver, coordinator_service
+from blockx.coordinator.view import follow
+from blockx.driver import now_ms
+from blockx.registry.port import Registry
+from blockx.rpc import RpcServer
+from blockx.rpc.pool import ChannelPool
+
+log = structlog.get_logger("blockx.coordinator")
+
+
+@frozen(kw_only=True)
+class CoordinatorConfig:
+    """All settings of a coordinator process."""
+
+    listen: str = field(default="127.0.0.1:7070", metadata={"env": "COORDINATOR_LISTEN"})
+    """HOST:PORT to serve gRPC on; port 0 takes any free one."""
+    settings: CoordinatorSettings = field(factory=CoordinatorSettings)
+
+    def __attrs_post_init__(self) -> None:
+        host_and_port(self.listen)
+
+
+@define(eq=False)
+class CoordinatorHandle:
+    """A running coordinator."""
+
+    addr: str
+    _core: CoordinatorCore
+    _stopping: trio.Event
+
+    def status(self) -> CoordinatorStatus:
+        """What it knows of the workers now."""
+        return self._core.status(now_ms())
+
+    def shutdown(self) -> None:
+        """Accept nothing more, let the reserves under way finish, end."""
+        self._stopping.set()
+
+
+async def run_coordinator(
+    config: CoordinatorConfig,
+    registry: Registry,
+    *,
+    task_status: trio.TaskStatus[CoordinatorHandle] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until shut down (or cancelled); started once the port is open and the registry's view is known.
+
+    Raises OSError if the port cannot be had.
+    """
+    core = CoordinatorCore(config.settings)
+    stopping = trio.Event()
+    async with trio.open_nursery() as nursery:
+        reserver = Reserver(core, ChannelPool(nursery))
+        await nursery.start(follow, registry, reserver.driver.feed)
+        nursery.start_soon(reserver.driver.run_timers)
+        server = RpcServer([coordinator_service(reserver)])
+        addr = await nursery.start(server.serve, *host_and_port(config.listen))
+        log.info("coordinator serves", addr=addr)
+        task_status.started(CoordinatorHandle(addr, core, stopping))
+        await stopping.wait()
+        await server.shutdown(config.settings.slot_ttl_ms / 2000)  # a reserve takes half the slot TTL at most
+        nursery.cancel_scope.cancel()
