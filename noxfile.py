@@ -91,6 +91,13 @@ def generate(session: nox.Session, out: Path, kinds: tuple[str, ...]) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """Write the page of settings in the manual anew; a test compares it with the code."""
+    install(session)
+    session.run("python", "-m", "docs.settings")
+
+
+@nox.session
 def lock(session: nox.Session) -> None:
     """Resolve all dependencies anew into requirements.lock; `-- --upgrade` takes newer versions."""
     session.install("uv")

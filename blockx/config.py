@@ -2,6 +2,7 @@
 
 Knows no component's settings: a component declares an attrs class (with nested ones where it passes parts on), and
 `load` fills it. A field's variable is `metadata["env"]`, or its name in capitals; `metadata={"env": None}` means none.
+`metadata["default"]` is how a default is described that is not the same everywhere.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def _leaves(cls: type[Any]) -> Iterator[Setting]:
         yield Setting(
             name=field.name,
             env=field.metadata.get("env", field.name.upper()),
-            default=_default(field),
+            default=field.metadata.get("default", _default(field)),
             unit=_unit(field.name),
             doc=field.metadata.get("doc") or docs.get(field.name, ""),
             type=kind,

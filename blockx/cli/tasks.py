@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+PATIENCE_S = 5.0
+"""How long one request may take, and a server that is not there is tried again, before it counts as out of reach."""
+
 cluster_options = as_decorator(coordinator_option, worker_option, timeout_option, json_option)
 where_option = click.option(
     "--worker",
@@ -176,10 +179,12 @@ def _in_cluster(
     if not coordinators and not workers:
         coordinators = (DEFAULT_COORDINATOR,)
 
+    patience_s = PATIENCE_S if timeout is None else min(PATIENCE_S, timeout / 2)
+
     async def connected() -> T:
         try:
             with trio.fail_after(float("inf") if timeout is None else timeout):
-                async with Client(coordinators=list(coordinators), workers=list(workers)) as client:
+                async with Client(coordinators, workers, timeout=patience_s) as client:
                     return await work(client)
         except trio.TooSlowError:
             raise DeadlineExceeded(

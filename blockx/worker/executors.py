@@ -34,7 +34,9 @@ EXIT_GRACE_S = 1.0
 class ExecutorSettings:
     """How executors are run. Times in milliseconds."""
 
-    processes: int = field(factory=lambda: os.cpu_count() or 1, metadata={"env": "EXECUTOR_PROCESSES"})
+    processes: int = field(
+        factory=lambda: os.cpu_count() or 1, metadata={"env": "EXECUTOR_PROCESSES", "default": "number of CPUs"}
+    )
     heartbeat_ms: int = field(default=1_000, metadata={"env": "EXECUTOR_HEARTBEAT_MS"})
     silence_ms: int = field(default=15_000, metadata={"env": "EXECUTOR_SILENCE_MS"})
     """An executor that says nothing for this long is stuck in one call; it is killed and replaced."""

@@ -34,7 +34,7 @@ class Outer:
     home: Path | None = None
     names: tuple[str, ...] = ()
     labels: dict[str, str] = field(factory=dict)
-    internal: int = field(default=7, metadata={"env": None, "doc": "Set by nobody."})
+    internal: int = field(default=7, metadata={"env": None, "default": "a lucky number", "doc": "Set by nobody."})
 
 
 @frozen(kw_only=True)
@@ -138,7 +138,8 @@ def test_settings_describe_themselves() -> None:
     assert list(rows) == ["listen", "grace_ms", "limit_ms", "verbose", "ratio", "home", "names", "labels", "internal"]
     assert (rows["grace_ms"].env, rows["grace_ms"].default) == ("GRACE_MS", 200)
     assert (rows["grace_ms"].unit, rows["grace_ms"].doc) == ("milliseconds", "How long to wait.")
-    assert (rows["internal"].env, rows["internal"].doc) == (None, "Set by nobody.")
+    assert rows["internal"].env is None
+    assert (rows["internal"].default, rows["internal"].doc) == ("a lucky number", "Set by nobody.")
     assert rows["labels"].default == {}
 
 

@@ -48,7 +48,7 @@ class TaskScope:
     _nursery_manager: AbstractAsyncContextManager[trio.Nursery] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._backoff = Backoff(self.limits.retry_base_ms, self.limits.retry_max_ms, self.jitter)
+        self._backoff = Backoff(self.limits.io_retry_base_ms, self.limits.io_retry_max_ms, self.jitter)
 
     async def __aenter__(self) -> TaskScope:
         self._nursery_manager = trio.open_nursery()
@@ -71,11 +71,11 @@ class TaskScope:
 
     @property
     def builder_io(self) -> IO:
-        return ScopeIO(self._open_reads, self.limits.builder_attempts)
+        return ScopeIO(self._open_reads, self.limits.io_builder_attempts)
 
     @property
     def writer_io(self) -> WriterIO:
-        return ScopeWriterIO(self._open_reads, self.limits.result_attempts, self.transaction)
+        return ScopeWriterIO(self._open_reads, self.limits.io_result_attempts, self.transaction)
 
     @property
     def reads(self) -> int:
@@ -108,7 +108,7 @@ class TaskScope:
         or `["bundle.get", chain_id, block]`. `block` is the call's; online tables and bundles do not depend on it.
         Raises ReadError.
         """
-        reads, attempts = self._open_reads(), self.limits.call_attempts
+        reads, attempts = self._open_reads(), self.limits.io_call_attempts
         match read_request(request):
             case GetMany(table, keys, columns):
                 rows = await reads.rows(table, keys, columns, attempts)
@@ -138,7 +138,7 @@ class TaskScope:
         transaction = TableTransaction()
         yield transaction
         if transaction.seal():
-            await self._backoff.repeat(self.limits.result_attempts, partial(self._commit, transaction))
+            await self._backoff.repeat(self.limits.io_result_attempts, partial(self._commit, transaction))
 
     async def _commit(self, transaction: TableTransaction) -> None:
         """One attempt. Cancellation ends the wait for the writer's turn; a thread that runs is always waited for."""

@@ -1,0 +1,5 @@
+"""`python -m blockx` is the command `blockx`."""
+
+from blockx.cli.main import main
+
+main()
