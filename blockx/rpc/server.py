@@ -111,7 +111,7 @@ class RpcServer:
             self._done.set()
 
     async def shutdown(self, grace_s: float) -> None:
-        """Take no new calls, let running ones finish for `grace_s` seconds, then cancel them; returns when all ended."""
+        """Take no new calls, let running ones go on for `grace_s` seconds, then cancel them; returns at the end."""
         self._is_draining = True
         self._accepting.cancel()
         for link in list(self._links):

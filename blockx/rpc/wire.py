@@ -6,6 +6,7 @@ connection. Another HTTP/2 engine can take this module's place: what leaves it a
 
 from __future__ import annotations
 
+import base64
 import importlib.metadata
 import logging
 import math
@@ -28,7 +29,7 @@ from h2.settings import SettingCodes
 from hyperframe.frame import GoAwayFrame
 from purerpc.grpclib.config import GRPCConfiguration
 from purerpc.grpclib.connection import GRPCConnection
-from purerpc.grpclib.headers import b64decode, b64encode
+from purerpc.grpclib.headers import b64encode
 
 from blockx.errors import ProtocolError
 from blockx.rpc.limits import Limits
@@ -622,10 +623,14 @@ def _split(headers: Iterable[tuple[bytes, bytes]]) -> Split:
         if name in _TRANSPORT_HEADERS or name.startswith("grpc-"):
             fields[name] = value
         elif name.endswith("-bin"):
-            metadata += ((name, b64decode(part)) for part in value.split(","))
+            metadata += ((name, _decode_binary(part)) for part in value.split(","))
         else:
             metadata.append((name, value))
     return fields, metadata
+
+
+def _decode_binary(text: str) -> bytes:
+    return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
 
 
 def _check_header(name: str, value: str) -> None:
