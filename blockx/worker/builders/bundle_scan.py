@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import trio
-from attrs import Attribute, field, frozen, validators
+from attrs import Attribute, field, frozen
 
 from blockx.model import BlockContext, nearest
 from blockx.plugins import IO, CallList, PluginError, TaskContext
@@ -21,10 +21,12 @@ _CALLS_A_PASS = 1_000
 class BlockRange:
     """The blocks at heights `from` to `to`, both included."""
 
-    from_: int = field(validator=validators.ge(0))
-    to: int = field(validator=validators.ge(0))
+    from_: int
+    to: int
 
     def __attrs_post_init__(self) -> None:
+        if self.from_ < 0:
+            raise ValueError(f"from must be a height, 0 or more, not {self.from_}")
         if self.to < self.from_:
             raise ValueError(f"to ({self.to}) is below from ({self.from_})")
 
@@ -42,13 +44,18 @@ class StreamBuild:
 class BlockBundleCallConfig:
     """`function` is called with each item of `source` that passes `where`; with a list of items if `batch_size` > 1."""
 
-    chain_id: int = field(validator=validators.ge(0))
+    chain_id: int
     blocks: list[str | int] | BlockRange
     source: Literal["events", "txs", "traces", "block", "error_events", "error_traces"]
-    function: str = field(validator=validators.min_len(1))
+    function: str
     where: list[Any] = field(factory=list)
-    batch_size: int = field(default=1, validator=validators.ge(1))
+    batch_size: int = field(default=1)
     stream_build: StreamBuild = field(factory=StreamBuild)
+
+    @batch_size.validator
+    def _check_batch_size(self, _: Attribute[Any], batch_size: int) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batchSize must be 1 or more, not {batch_size}")
 
     @where.validator
     def _check_where(self, _: Attribute[Any], where: list[Any]) -> None:

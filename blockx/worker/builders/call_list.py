@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import trio
-from attrs import field, frozen, validators
+from attrs import frozen
 
 from blockx.model import BlockContext, nearest
 from blockx.plugins import IO, CallList, PluginError, TaskContext
@@ -18,7 +18,7 @@ _CALLS_A_PASS = 1_000
 class CallListCallConfig:
     """`function` is called once for each entry of `call_list`: a list of arguments, or `{args, kwargs}`."""
 
-    function: str = field(validator=validators.min_len(1))
+    function: str
     call_list: list[Any]
     """Its entries are checked while building, a part at a time: it may be long."""
     block: BlockContext | None = None
