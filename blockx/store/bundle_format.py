@@ -153,7 +153,7 @@ def context_of(outer: Outer) -> BlockContext:
     for name in ("chain_id", "block"):
         if name not in outer:
             raise BadBundle(f"it has no {name!r}")
-    chain_id, block = _parsed(_CHAIN, outer["chain_id"]), _parsed(_HEADER, outer["block"])
+    chain_id, block = _parsed(_CHAIN, outer["chain_id"], "$.chain_id"), _parsed(_HEADER, outer["block"], "$.block")
     return _context(chain_id, block.id, block.height, block.parent_id, block.timestamp)
 
 
@@ -167,7 +167,8 @@ def rows_of(outer: Outer, source: str) -> list[dict[str, Any]]:
         raise BadBundle(f"there is no source {source!r}{hint}; sources: {', '.join(SOURCES)}")
     if source not in outer:
         raise BadBundle(f"it was stored without {source!r}; import it again from a file that has them")
-    rows = [_parsed(_ROW, outer[source])] if source == "block" else _parsed(_ROWS, outer[source])
+    at = f"$.{source}"
+    rows = [_parsed(_ROW, outer[source], at)] if source == "block" else _parsed(_ROWS, outer[source], at)
     _read_quantities(rows, source)
     return rows
 
@@ -180,7 +181,7 @@ def whole(outer: Outer) -> dict[str, Any]:
             rows = rows_of(outer, name)
             out[name] = rows[0] if name == "block" else rows
         elif name != "chain_id":
-            out[name] = _parsed(_ANY, raw)
+            out[name] = _parsed(_ANY, raw, f"$.{name}")
     return out
 
 
@@ -217,11 +218,12 @@ def _context(
     )
 
 
-def _parsed(decoder: msgspec.json.Decoder[_T], data: bytes | msgspec.Raw) -> _T:
+def _parsed(decoder: msgspec.json.Decoder[_T], data: bytes | msgspec.Raw, at: str = "$") -> _T:
+    """Parse the part of a bundle that is `at` a path."""
     try:
         return decoder.decode(data)
     except _PARSE_ERRORS as error:
-        raise BadBundle(_plain(str(error))) from None
+        raise BadBundle(_plain(str(error)).replace("`$", f"`{at}")) from None
 
 
 def _plain(message: str) -> str:

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from attrs import define, field, frozen
 
@@ -24,6 +24,8 @@ __all__ = ["MAX_LISTED_REFUSALS", "ImportReport", "Refusal", "import_file"]
 MAX_LISTED_REFUSALS = 1_000
 """Refusals that a report lists one by one; further ones are only counted."""
 
+_PIECE_BYTES = 64 * 1024
+_Stream = io.BufferedReader | gzip.GzipFile
 _BROKEN_STREAM = (EOFError, zlib.error, OSError)
 
 
@@ -78,23 +80,25 @@ def import_file(
     """Import every bundle of a `.jsonl` or `.jsonl.gz` file; memory is bound by one line.
 
     A line that is no whole bundle, or of another chain than `chain_id`, is refused and passed over; a file that breaks
-    off (a damaged gzip stream) ends the import. What came before stays. After each line `progress` is told how many
-    bytes of the file are done, and how many there are in all.
+    off (a damaged gzip stream) ends the import. What came before stays. After each line, and at the end, `progress` is
+    told how many bytes of the file are done, and how many there are in all.
     Raises InvalidArgument if the file cannot be read, Unavailable if the store cannot be written.
     """
     tally = _Tally()
-    with _opened(Path(path)) as (raw, lines):
+    with _opened(Path(path)) as (raw, stream):
         total_bytes = Path(path).stat().st_size
-        for number, line in _numbered(lines, tally):
+        for number, line in _numbered(stream, tally):
             _import_line(store, number, line, chain_id, tally)
             if progress is not None:
                 progress(raw.tell(), total_bytes)
+    if progress is not None:
+        progress(total_bytes, total_bytes)
     return tally.report()
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """The file itself, and the stream of its lines."""
+def _opened(path: Path) -> Iterator[tuple[io.BufferedReader, _Stream]]:
+    """The file itself, and the stream of its uncompressed bytes."""
     try:
         raw = path.open("rb")
     except OSError as error:
@@ -107,33 +111,41 @@ def _opened(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
         if not magic.startswith(GZIP_MAGIC):
             yield raw, raw
             return
-        with gzip.GzipFile(fileobj=raw) as stream, io.BufferedReader(stream) as lines:
-            yield raw, lines
+        with gzip.GzipFile(fileobj=raw) as stream:
+            yield raw, stream
 
 
-def _numbered(lines: IO[bytes], tally: _Tally) -> Iterator[tuple[int, bytes]]:
+def _numbered(stream: _Stream, tally: _Tally) -> Iterator[tuple[int, bytes]]:
     """Lines that are not blank, with their numbers from 1; what cannot be one is refused."""
     number = 0
-    while True:
-        number += 1
-        try:
-            line = lines.readline(MAX_BUNDLE_BYTES + 1)
-            if len(line) > MAX_BUNDLE_BYTES and not line.endswith(b"\n"):
-                _skip_line(lines)
+    try:
+        for number, line in enumerate(_lines(stream), 1):
+            if line is None:
                 tally.refuse(number, f"the line is longer than {MAX_BUNDLE_BYTES} bytes")
-                continue
-        except _BROKEN_STREAM as error:
-            tally.refuse(number, f"the file is broken, nothing can be read from here on: {error}")
-            return
-        if not line:
-            return
-        if not line.isspace():
-            yield number, line.strip()
+            elif line.strip():
+                yield number, line.strip()
+    except _BROKEN_STREAM as error:
+        tally.refuse(number + 1, f"the file is broken, nothing can be read from here on: {error}")
 
 
-def _skip_line(lines: IO[bytes]) -> None:
-    while (piece := lines.readline(1024 * 1024)) and not piece.endswith(b"\n"):
-        pass
+def _lines(stream: _Stream) -> Iterator[bytes | None]:
+    """Every line, None in the place of one above MAX_BUNDLE_BYTES.
+
+    Read piece by piece and not by `readline`, which loses whole lines when the stream breaks within its buffer.
+    """
+    held: list[bytes] = []
+    held_bytes = 0
+    while piece := stream.read1(_PIECE_BYTES):
+        *ended, rest = piece.split(b"\n")
+        for end in ended:
+            held.append(end)
+            yield b"".join(held) if held_bytes + len(end) <= MAX_BUNDLE_BYTES else None
+            held, held_bytes = [], 0
+        held.append(rest)
+        held_bytes += len(rest)
+        if held_bytes > MAX_BUNDLE_BYTES:
+            held.clear()
+    yield b"".join(held) if held_bytes <= MAX_BUNDLE_BYTES else None
 
 
 def _import_line(store: BundleStore, number: int, line: bytes, chain_id: int | None, tally: _Tally) -> None:

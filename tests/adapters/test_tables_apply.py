@@ -124,7 +124,7 @@ def test_a_table_of_somebody_else_is_not_taken_over(tmp_path: Path, kind: str) -
         database.execute(f"CREATE {kind}")
     database.close()
     store = TableStore.open(f"sqlite:///{tmp_path}/t.db")
-    with pytest.raises(ConfigError, match="already has a (table|view) 't' that BlockX did not create"):
+    with pytest.raises(ConfigError, match=r"already has a (table|view) 't' that BlockX did not create"):
         store.apply(load_schema(BASE))
     store.close()
 
