@@ -322,4 +322,4 @@ class Link:
         self._wire.ping()
         self._wake_writer()
         await trio.sleep(self.limits.keepalive_timeout_s)
-        return self._last_read > now
+        return self._last_read >= now

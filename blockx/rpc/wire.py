@@ -281,6 +281,8 @@ class Wire(GRPCConnection):  # type: ignore[misc]  # purerpc has no type informa
         try:
             received = self._h2.receive_data(data)
         except h2.exceptions.ProtocolError as error:
+            if self._h2.state_machine.state is not h2.connection.ConnectionState.CLOSED:
+                self.go_away(error.error_code)  # over a wrong preface h2 sends none
             raise ProtocolError(f"the peer broke HTTP/2: {error or type(error).__name__}") from error
         except Exception as error:  # whatever else h2 and hpack stumble over was caused by these bytes
             self.go_away(ErrorCodes.INTERNAL_ERROR)

@@ -111,6 +111,7 @@ class RawClient:
         self.stream = stream
         self.answers: dict[int, Answer] = {}
         self.go_away: int | None = None
+        self.gives_windows_back = True
         self.pings_answered = 0
         config = h2.config.H2Configuration(
             header_encoding="utf-8",
@@ -181,7 +182,8 @@ class RawClient:
                 self.answers[event.stream_id].headers |= dict(event.headers)
             case h2.events.DataReceived():
                 self.answers[event.stream_id].data += event.data
-                self.h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+                if self.gives_windows_back:
+                    self.h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
             case h2.events.StreamEnded():
                 self.answers[event.stream_id].is_over = True
             case h2.events.StreamReset():
