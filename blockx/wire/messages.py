@@ -12,6 +12,8 @@ from attrs import field, frozen
 
 PROTOCOL_VERSION = 1
 MAX_CALLS_PER_FRAME = 64
+CALL_INDEX_BITS = 20
+"""A call id is `task_no << CALL_INDEX_BITS | index`, index being the call's place in the call list of its task."""
 
 
 @frozen

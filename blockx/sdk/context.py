@@ -1,0 +1,133 @@
+"""What a user function sees of the call that it is in: data to read, a log, and which call it is."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from attrs import define, field, frozen
+
+from blockx.model import BlockContext
+
+Row = dict[str, Any]
+Where = Sequence[Sequence[Any]]
+
+
+class CallPort(Protocol):
+    """What a context needs of whoever runs the call."""
+
+    async def read(self, request: list[Any]) -> Any:
+        """The answer to `[operation, *arguments]`. Raises ReadError."""
+        ...
+
+    def log(self, level: str, message: str) -> None: ...
+
+
+@frozen(eq=False)
+class Table:
+    """One table, to read from. Every method raises ReadError for what could not be read."""
+
+    name: str
+    _port: CallPort
+
+    async def get(self, key: Any, columns: Sequence[str] | None = None) -> Row | None:
+        """The row with this key, or None. A key of several columns is a tuple in key order; `columns` None: all."""
+        rows = await self.get_many([key], columns)
+        return rows[0]
+
+    async def get_many(self, keys: Sequence[Any], columns: Sequence[str] | None = None) -> list[Row | None]:
+        """One row or None for each key, in their order."""
+        wanted = [list(key) if isinstance(key, tuple) else key for key in keys]
+        request = ["table.get_many", self.name, wanted, None if columns is None else list(columns)]
+        rows: list[Row | None] = await self._port.read(request)
+        return rows
+
+    async def scan(self, where: Where = (), order: Sequence[str] = (), limit: int | None = None) -> list[Row]:
+        """Rows that pass every filter `[column, operator, value]`; `order` names columns, `-name` descending.
+
+        Operators: `= != < <= > >= in not_in is_null`.
+        """
+        rows: list[Row] = await self._port.read(["table.scan", self.name, list(where), list(order), limit])
+        return rows
+
+
+@frozen(eq=False)
+class Tables:
+    """`ctx.tables[name]`."""
+
+    _port: CallPort
+
+    def __getitem__(self, name: str) -> Table:
+        return Table(name, self._port)
+
+
+@frozen(eq=False)
+class Bundles:
+    """Whole blocks, to read from."""
+
+    _port: CallPort
+
+    async def get(self, chain_id: int, block: str | int) -> dict[str, Any]:
+        """Everything of one block, by id (0x-hex hash) or height. Raises ReadError if it is not stored."""
+        bundle: dict[str, Any] = await self._port.read(["bundle.get", chain_id, block])
+        return bundle
+
+
+@frozen(eq=False)
+class CallLogger:
+    """Lines for the worker's log, marked with task and call. Messages take `%` arguments, as in `logging`."""
+
+    _port: CallPort
+
+    def debug(self, message: object, *args: object) -> None:
+        self._line("debug", message, args)
+
+    def info(self, message: object, *args: object) -> None:
+        self._line("info", message, args)
+
+    def warning(self, message: object, *args: object) -> None:
+        self._line("warning", message, args)
+
+    def error(self, message: object, *args: object) -> None:
+        self._line("error", message, args)
+
+    def critical(self, message: object, *args: object) -> None:
+        self._line("critical", message, args)
+
+    def exception(self, message: object, *args: object) -> None:
+        """An error with the traceback of the exception being handled."""
+        self._line("error", f"{_formatted(message, args)}\n{traceback.format_exc().rstrip()}", ())
+
+    def _line(self, level: str, message: object, args: tuple[object, ...]) -> None:
+        self._port.log(level, _formatted(message, args))
+
+
+def _formatted(message: object, args: tuple[object, ...]) -> str:
+    return str(message) % args if args else str(message)
+
+
+@define(eq=False)
+class Context:
+    """The call that a function is in. `block` is as of which block its reads are (None: the newest).
+
+    `call_index` is the call's place in the task's call list, `attempt` counts from 1.
+    """
+
+    block: BlockContext | None
+    task_id: str
+    call_index: int
+    attempt: int
+    _port: CallPort = field(repr=False)
+
+    @property
+    def tables(self) -> Tables:
+        return Tables(self._port)
+
+    @property
+    def bundles(self) -> Bundles:
+        return Bundles(self._port)
+
+    @property
+    def log(self) -> CallLogger:
+        return CallLogger(self._port)
