@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from blockx.testing.cluster import LocalCluster, local_cluster
-    from blockx.testing.run import run
+    from blockx.testing.single import run
 
 __all__ = ["LocalCluster", "local_cluster", "run"]
 
 _HOME_OF = {
     "LocalCluster": "blockx.testing.cluster",
     "local_cluster": "blockx.testing.cluster",
-    "run": "blockx.testing.run",
+    "run": "blockx.testing.single",
 }
 
 
