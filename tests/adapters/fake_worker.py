@@ -55,6 +55,10 @@ class FakeWorker:
         self.tasks[TaskId(task_id)] = result or TaskResult(state=TaskState.SUCCEEDED)
         self._tell()
 
+    def lease(self, task_id: TaskId) -> SlotId:
+        self.leases[task_id] = SlotId(f"slot-{len(self.leases)}")
+        return self.leases[task_id]
+
     def forget(self) -> None:
         """As a restart does."""
         self.tasks.clear()
@@ -83,7 +87,7 @@ class FakeWorker:
         await self._meet("RequestTaskSlot")
         task_id = TaskId(request.task_id)
         if self._state(task_id) is None:
-            self.leases[task_id] = SlotId(f"slot-{len(self.leases)}")
+            self.lease(task_id)
         await self._answer("RequestTaskSlot")
         state = self._state(task_id)
         assert state is not None
