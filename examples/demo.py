@@ -26,6 +26,7 @@ from rich.table import Table
 
 from blockx import PluginConfig, TaskFailed, TaskInput
 from blockx.store.bundles import BundleStore, import_file
+from blockx.telemetry.logs import setup_logs
 from blockx.testing import local_cluster
 from blockx.testing.sample_chain import SampleChain
 
@@ -146,6 +147,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="another seed, another chain")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the database and the bundles in DIR")
     options = parser.parse_args(argv)
+    setup_logs(level="warning")
     chain = SampleChain(blocks=options.blocks, seed=options.seed)
     console = Console()
     with tempfile.TemporaryDirectory(prefix="blockx-demo-") as temporary:

@@ -35,7 +35,7 @@ class Server:
 @contextmanager
 def server(*argv: str, cwd: Path) -> Iterator[Server]:
     """Run `blockx ARGV…` in a directory, with its log in server.log there."""
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "DRAIN_LINGER_MS": "50"}
     with (cwd / "server.log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "blockx", *argv], cwd=cwd, env=environ, stdout=subprocess.PIPE, stderr=log, text=True

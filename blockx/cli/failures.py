@@ -48,7 +48,8 @@ def _sentence(cause: BaseException) -> str:
         case errors.TaskFailed(result=result):
             return f"the task failed: {cause}{_failed_call(result.failed_call)}"
         case errors.BlockxError():
-            return str(cause)
+            sentence, _, more = str(cause).partition("\n")
+            return f"{sentence}; --debug shows where" if more else sentence
         case KeyboardInterrupt() | click.Abort():
             return "interrupted"
         case OSError(strerror=str(reason), filename=name):

@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -150,7 +150,26 @@ def coordinator(listen: str | None, registry: str, config_file: str | None, log_
     return trio.run(_until_stopped, serve)
 
 
-COMMANDS = (dev, worker, coordinator)
+@click.command(cls=Command)
+@click.option("--socket", "socket_path", required=True, metavar="PATH", help="The Unix socket of the worker.")
+@click.option("--token-file", type=click.File("r"), help="File with the token; else BLOCKX_EXECUTOR_TOKEN has it.")
+def executor(socket_path: str, token_file: IO[str] | None) -> int:
+    """Run one executor for a worker on this machine. Workers start their own; this is how.
+
+    \b
+    Example:  BLOCKX_EXECUTOR_TOKEN=… blockx executor --socket /tmp/blockx-worker-1/executors.sock
+    """
+    import trio
+
+    from blockx.executor.__main__ import TOKEN_VARIABLE
+    from blockx.executor.app import ignore_interrupts, run_executor
+
+    token = os.environ.pop(TOKEN_VARIABLE, "") if token_file is None else token_file.read().strip()
+    ignore_interrupts()
+    return trio.run(run_executor, socket_path, token)
+
+
+COMMANDS = (dev, worker, coordinator, executor)
 
 
 def _worker(flags: Mapping[str, Any]) -> dict[str, Any]:

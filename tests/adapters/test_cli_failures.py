@@ -32,6 +32,7 @@ FAILED = TaskResult(
     [
         (errors.NotFound("no such task"), 1, "no such task"),
         (errors.ConfigError("slots is wrong"), 2, "slots is wrong"),
+        (errors.LoadFailed("no module\nTraceback …"), 1, "no module; --debug shows where"),
         (errors.InvalidArgument("bad task"), 2, "bad task"),
         (click.UsageError("No such option."), 2, "No such option."),
         (errors.Unavailable("nobody there"), 3, "nobody there"),

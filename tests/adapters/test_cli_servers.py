@@ -83,7 +83,8 @@ def test_functions_that_cannot_be_loaded_end_the_start_with_their_error(tmp_path
     (tmp_path / "broken" / "module.py").write_text("import no_such_module\n")
     ended = blockx("dev", "broken", *ANY_PORT, cwd=tmp_path)
     assert ended.returncode == 1
-    assert "no_such_module" in ended.stderr.splitlines()[-1]
+    assert "Traceback" not in ended.stderr
+    assert "No module named 'no_such_module'" in ended.stderr.splitlines()[-1]
 
 
 def test_a_wrong_setting_ends_the_start_with_2(tmp_path: Path) -> None:
@@ -91,3 +92,9 @@ def test_a_wrong_setting_ends_the_start_with_2(tmp_path: Path) -> None:
     ended = blockx("dev", HELLO, "--config", "blockx.toml", cwd=tmp_path)
     assert ended.returncode == 2
     assert "did you mean 'slots'" in ended.stderr
+
+
+def test_an_executor_without_its_worker_says_so(tmp_path: Path) -> None:
+    ended = blockx("executor", "--socket", str(tmp_path / "none.sock"), cwd=tmp_path)
+    assert ended.returncode == 1
+    assert "cannot connect to the worker's socket" in ended.stderr
