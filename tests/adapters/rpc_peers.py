@@ -80,7 +80,7 @@ class Answer:
     is_over: bool = False
 
 
-def request_headers(method: str = "RequestTaskSlot", **changes: str | None) -> Headers:
+def request_headers(method: str = "RequestTaskSlot", /, **changes: str | None) -> Headers:
     """The headers of a proper call, with changes: names in Python's spelling, None leaves a header out."""
     headers: dict[str, str | None] = {
         ":method": "POST",

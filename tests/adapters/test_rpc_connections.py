@@ -222,7 +222,7 @@ async def test_a_peer_that_never_greets_is_turned_away(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
     began = trio.current_time()
-    client, closed = await over_memory(nursery, Limits(handshake_timeout_s=7))
+    _, closed = await over_memory(nursery, Limits(handshake_timeout_s=7))
     await closed.wait()
     assert trio.current_time() - began == pytest.approx(7)
 
