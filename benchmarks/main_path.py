@@ -50,7 +50,7 @@ async def tasks_per_second(cluster: LocalCluster) -> float:
     tasks = [task("noop", 1) for _ in range(TASKS)]
     start = trio.current_time()
     async with cluster.client.run_many(tasks, in_flight=IN_FLIGHT) as outcomes:
-        ended = [outcome.result.success async for outcome in outcomes]
+        ended = [outcome.success async for outcome in outcomes]
     assert ended == [True] * TASKS
     return TASKS / (trio.current_time() - start)
 

@@ -10,6 +10,7 @@ import trio
 from attrs import define, field
 
 from blockx.coordinator.app import CoordinatorConfig, CoordinatorHandle, run_coordinator
+from blockx.errors import ungrouped
 from blockx.registry.local import LocalRegistry
 from blockx.store.tables import TableStore, load_schema
 from blockx.worker.app import WorkerConfig, WorkerHandle, run_worker
@@ -37,21 +38,29 @@ async def dev_cluster(coordinator: CoordinatorConfig, workers: Sequence[WorkerCo
     Raises LoadFailed if the functions cannot be loaded.
     """
     registry = LocalRegistry()
-    async with trio.open_nursery() as nursery:
-        handles: list[WorkerHandle] = []
-        cluster = DevCluster(await nursery.start(run_coordinator, coordinator, registry), handles)
+    with ungrouped():
+        async with trio.open_nursery() as nursery:
+            yield await _start(nursery, registry, coordinator, workers)
+            nursery.cancel_scope.cancel()
 
-        async def one_worker(config: WorkerConfig, *, task_status: trio.TaskStatus[WorkerHandle]) -> None:
-            cluster.exit_codes.append(await run_worker(config, registry, task_status=task_status))
-            if len(cluster.exit_codes) == len(workers):
-                cluster.ended.set()
 
-        for config in workers:
-            handles.append(await nursery.start(one_worker, config))
-        for handle in handles:
-            await handle.wait_ready()
-        yield cluster
-        nursery.cancel_scope.cancel()
+async def _start(
+    nursery: trio.Nursery, registry: LocalRegistry, coordinator: CoordinatorConfig, workers: Sequence[WorkerConfig]
+) -> DevCluster:
+    handles: list[WorkerHandle] = []
+    cluster = DevCluster(await nursery.start(run_coordinator, coordinator, registry), handles)
+
+    async def one_worker(config: WorkerConfig, *, task_status: trio.TaskStatus[WorkerHandle]) -> None:
+        cluster.exit_codes.append(await run_worker(config, registry, task_status=task_status))
+        if len(cluster.exit_codes) == len(workers):
+            cluster.ended.set()
+
+    for config in workers:
+        handles.append(await nursery.start(one_worker, config))
+    for handle in handles:
+        await handle.wait_ready()
+    await cluster.coordinator.wait_routable(len(handles))
+    return cluster
 
 
 def apply_tables(database: str, schema_file: Path) -> None:

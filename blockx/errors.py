@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -122,3 +124,23 @@ class PluginError(BlockxError):
 
 class RetryableError(BlockxError):
     """Raised by a user function to have this call attempted again (at most 3 attempts in all)."""
+
+
+def only_cause(error: BaseException) -> BaseException:
+    """The exception inside nested groups of one; a group of several as it is."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+@contextmanager
+def ungrouped() -> Iterator[None]:
+    """Let an exception that nurseries have wrapped into groups of one leave the block as itself."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        cause = only_cause(group)
+        if cause is group:
+            raise
+        cause.__context__ = None
+        raise cause from cause.__cause__

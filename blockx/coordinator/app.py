@@ -8,7 +8,7 @@ from attrs import define, field, frozen
 
 from blockx.config import host_and_port
 from blockx.coordinator.core import CoordinatorCore
-from blockx.coordinator.events import CoordinatorSettings, CoordinatorStatus
+from blockx.coordinator.events import CoordinatorSettings, CoordinatorStatus, Event
 from blockx.coordinator.service import Reserver, coordinator_service
 from blockx.coordinator.view import follow
 from blockx.driver import now_ms
@@ -38,10 +38,16 @@ class CoordinatorHandle:
     addr: str
     _core: CoordinatorCore
     _stopping: trio.Event
+    _changed: trio.lowlevel.ParkingLot
 
     def status(self) -> CoordinatorStatus:
         """What it knows of the workers now."""
         return self._core.status(now_ms())
+
+    async def wait_routable(self, workers: int) -> None:
+        """Wait until at least so many workers can be given tasks."""
+        while sum(not worker.why_not for worker in self.status().workers) < workers:
+            await self._changed.park()
 
     def shutdown(self) -> None:
         """Accept nothing more, let the reserves under way finish, end."""
@@ -59,15 +65,20 @@ async def run_coordinator(
     Raises OSError if the port cannot be had.
     """
     core = CoordinatorCore(config.settings)
-    stopping = trio.Event()
+    stopping, changed = trio.Event(), trio.lowlevel.ParkingLot()
+
+    def feed(event: Event) -> None:
+        reserver.driver.feed(event)
+        changed.unpark_all()
+
     async with trio.open_nursery() as nursery:
         reserver = Reserver(core, ChannelPool(nursery))
-        await nursery.start(follow, registry, reserver.driver.feed)
+        await nursery.start(follow, registry, feed)
         nursery.start_soon(reserver.driver.run_timers)
         server = RpcServer([coordinator_service(reserver)])
         addr = await nursery.start(server.serve, *host_and_port(config.listen))
         log.info("coordinator serves", addr=addr)
-        task_status.started(CoordinatorHandle(addr, core, stopping))
+        task_status.started(CoordinatorHandle(addr, core, stopping, changed))
         await stopping.wait()
         await server.shutdown(config.settings.slot_ttl_ms / 2000)  # a reserve takes half the slot TTL at most
         nursery.cancel_scope.cancel()

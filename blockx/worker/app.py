@@ -211,10 +211,10 @@ class _Worker:
 
     def _executors_changed(self, live: int, trouble: str | None) -> None:
         self._control.worker.feed(ev.ExecutorsChanged(live, trouble))
-        if trouble is not None:
-            self._readiness.value = trouble
-        elif live:
-            self._readiness.value = None
+        was = self._readiness.value
+        self._readiness.value = trouble if trouble is not None else None if live else was
+        if self._readiness.value != was:
+            self._heartbeat.urge()
 
     def _phases(self) -> Phases:
         return Phases(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -179,17 +180,20 @@ class ExecutorPool:
     async def _converse(self, executor: Executor) -> None:
         """Read what the executor says until its connection ends, it breaks the protocol, or it falls silent."""
         executor.stream.post(self._greeting())
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(executor.stream.run_writer)
-                nursery.start_soon(self._watch_silence, executor, nursery.cancel_scope)
-                while batch := await executor.stream.receive():
-                    executor.last_heard = trio.current_time()
-                    for message in batch:
-                        self._hear(executor, message)
-                nursery.cancel_scope.cancel()
-        except* (ProtocolError, trio.BrokenResourceError) as errors:
-            executor.death = executor.death or f"its connection broke: {errors.exceptions[0]}"
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(executor.stream.run_writer)
+            nursery.start_soon(self._watch_silence, executor, nursery.cancel_scope)
+            try:
+                await self._listen(executor)
+            except (ProtocolError, trio.BrokenResourceError) as error:
+                executor.death = f"its connection broke: {error}"
+            nursery.cancel_scope.cancel()
+
+    async def _listen(self, executor: Executor) -> None:
+        while batch := await executor.stream.receive():
+            executor.last_heard = trio.current_time()
+            for message in batch:
+                self._hear(executor, message)
 
     def _greeting(self) -> m.Welcome:
         limits = {
@@ -242,8 +246,8 @@ class ExecutorPool:
         reason = status if executor is None or not executor.death else f"{status} ({executor.death})"
         if executor is not None:
             del self._executors[executor.id]
-        if self._stopping.is_set():
-            return
+        if self._stopping.is_set() or trio.current_effective_deadline() == -math.inf:
+            return  # the worker itself ends
         log.warning("executor ended", pid=pid, reason=reason)
         if was_ready and executor is not None:
             self._events.feed(ev.ExecutorLost(executor.id, reason))

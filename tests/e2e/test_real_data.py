@@ -48,7 +48,7 @@ async def test_every_transfer_of_real_blocks_becomes_a_row(name: str, real_data:
     tasks = [block_task(entry.chain_id, entry.block_id) for entry in store.list()]
     async with local_cluster(FUNCTIONS, tables=TABLES, bundles=bundles, executors=2) as cluster:
         async with cluster.client.run_many(tasks, in_flight=4) as outcomes:
-            results = [outcome.result async for outcome in outcomes]
+            results = [outcome async for outcome in outcomes]
         assert [result.failure_message for result in results] == [""] * expected["blocks"]
         tables = TableStore.open(cluster.database)
         rows = tables.scan("transfers", [], [], None)

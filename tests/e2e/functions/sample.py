@@ -36,6 +36,11 @@ def echo(value: Any) -> Any:
 
 
 @function
+def repeat(text: str, times: int) -> str:
+    return text * times
+
+
+@function
 def power_of_two(exponent: int) -> int:
     return 2**exponent
 
