@@ -106,9 +106,10 @@ class Channel:
         except trio.TooSlowError:
             return self._not_opened(f"no connection within {self._limits.connect_timeout_s:g} s")
         self._backoff.succeeded()
-        self._link = Link(transport, self._limits, peer=self.address)
-        await links.start(self._link.run)
-        return self._settle(self._link)
+        link = Link(transport, self._limits, peer=self.address)
+        await links.start(link.run)
+        self._link = link  # not before: a call must not send anything ahead of the connection's preamble
+        return self._settle(link)
 
     def _not_opened(self, reason: str) -> None:
         self._backoff.failed(reason)

@@ -56,6 +56,20 @@ async def test_calls_share_a_connection_and_do_not_wait_for_each_other(nursery: 
     assert len(peers) == 1
 
 
+async def test_calls_that_come_at_any_moment_of_connecting_are_answered(nursery: trio.Nursery) -> None:
+    _, address = await serve(nursery)
+    for _ in range(10):
+        async with open_channel(address) as channel, trio.open_nursery() as calls:
+
+            async def one_after(passes: int, channel: Channel = channel) -> None:
+                for _ in range(passes):
+                    await trio.lowlevel.checkpoint()
+                await channel.unary(REQUEST_SLOT, pb.RequestTaskSlotRequest(task_id="task"), timeout=10)
+
+            for passes in range(60):
+                calls.start_soon(one_after, passes)
+
+
 async def test_a_stream_arrives_in_order_and_whole(nursery: trio.Nursery) -> None:
     async def numbers(request: Any, call: ServerCall, send: Send) -> None:
         for number in range(2000):
