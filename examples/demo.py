@@ -119,7 +119,7 @@ def summary(chain: SampleChain, found: Totals, timing: Timing) -> Table:
         "events, one call each": f"{calls:,}",
         "transfers written": f"{found.transfers:,}",
         "tokens": f"{found.tokens:,}",
-        "sum of all values": f"{found.value_sum:,}",
+        "sum of all values, compared exactly": f"{found.value_sum:.6e}",
         "import": f"{timing.importing_s:.1f} s",
         "index, cluster start included": f"{timing.indexing_s:.1f} s",
         "": f"{chain.blocks / timing.indexing_s:,.0f} blocks/s, {calls / timing.indexing_s:,.0f} calls/s",
