@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from blockx import PluginConfig, TaskInput
+from blockx.telemetry.logs import setup_logs
 from blockx.testing import local_cluster
 from blockx.testing.cluster import LocalCluster
 
@@ -81,6 +82,7 @@ async def measure() -> list[tuple[str, str]]:
 
 
 def main() -> int:
+    setup_logs(level="warning")
     table = Table("what", "figure", title="BlockX, main path, one executor")
     for what, figure in trio.run(measure):
         table.add_row(what, figure)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import trio
+
 from blockx import PluginConfig, TaskInput
 
 FUNCTIONS = Path(__file__).parent / "functions"
@@ -19,3 +21,12 @@ def calls(function: str, *call_list: Any, handler: PluginConfig | None = None, *
         result_handler=handler or PluginConfig("ReturnValueResultHandler"),
         **fields,
     )
+
+
+async def started_pid(directory: Path, attempt: int) -> int:
+    """The process that runs the call's attempt, once it has said so."""
+    while True:
+        for path in await trio.Path(directory).iterdir():
+            if path.name.startswith(f"go.{attempt}."):
+                return int(path.suffix[1:])
+        await trio.sleep(0.01)

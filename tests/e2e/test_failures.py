@@ -16,7 +16,7 @@ from blockx.model import CallErrorCode, SlotId, TaskId, TaskResult
 from blockx.store.tables import TableStore
 from blockx.testing import local_cluster
 from blockx.testing.cluster import LocalCluster
-from tests.e2e.tasks import FUNCTIONS, TABLES, calls
+from tests.e2e.tasks import FUNCTIONS, TABLES, calls, started_pid
 
 RETURN = PluginConfig("ReturnValueResultHandler")
 
@@ -191,15 +191,6 @@ async def test_functions_that_do_not_import_are_told_at_the_start(tmp_path: Path
 
 # --------------------------------------------------------------------------------------------------------------------
 # Executors that are killed from outside
-
-
-async def started_pid(directory: Path, attempt: int) -> int:
-    """The process that runs the call's attempt, once it has said so."""
-    while True:
-        for path in await trio.Path(directory).iterdir():
-            if path.name.startswith(f"go.{attempt}."):
-                return int(path.suffix[1:])
-        await trio.sleep(0.01)
 
 
 @pytest.mark.parametrize("executors", [1, 2])
