@@ -31,7 +31,7 @@ from blockx.coordinator.events import (
     WorkerUncertain,
     WorkerUnreached,
 )
-from blockx.coordinator.fleet import FULL, Fleet, Worker
+from blockx.coordinator.fleet import Fleet, Worker
 from blockx.model import TaskId, TaskState, checked_task_id
 
 HOME_TRUST_MS = 2_000
@@ -245,13 +245,12 @@ class CoordinatorCore:
 
     def _refuse(self, reserve: _Reserve, now_ms: int) -> Command:
         del self._reserves[reserve.reserve_id]
-        reasons, full = dict(reserve.reasons), reserve.full
+        reasons = dict(reserve.reasons)
         for worker in self._fleet:
             reason = self._fleet.why_not(worker, now_ms)
             if reason and worker.worker_id not in reasons:
                 reasons[worker.worker_id] = reason
-                full += reason == FULL
-        is_full = full > 0 and reserve.failed == 0
+        is_full = reserve.full > 0 and reserve.failed == 0
         default_ms = RETRY_AFTER_FULL_MS if is_full else RETRY_AFTER_UNAVAILABLE_MS
         retry_after_ms = min(reserve.hints_ms, default=default_ms)
         return RefuseReserve(reserve.reserve_id, is_full, self._message(reserve, reasons, is_full), retry_after_ms)

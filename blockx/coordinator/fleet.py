@@ -11,7 +11,6 @@ from blockx.coordinator.events import CoordinatorSettings, WorkerBeat, WorkerSta
 
 MAX_DISPATCH_AGE_MS = 10_000
 """Beyond this a worker whose heartbeats arrive no longer runs calls: canaries go round at least every 2 s."""
-FULL = "full"
 
 
 @define(eq=False)
@@ -151,7 +150,7 @@ class Fleet:
         return ""
 
     def why_not(self, worker: Worker, now_ms: int) -> str:
-        """Why no new task is placed there; empty: it is, and FULL stands for no free slot by our count."""
+        """Why no new task is placed there; empty: it is."""
         reason = self.why_not_home(worker, now_ms)
         if reason:
             return reason
@@ -161,7 +160,7 @@ class Fleet:
             return ""
         if not worker.beat.accepting:
             return "not accepting tasks"
-        return FULL if worker.free <= 0 else ""
+        return "full" if worker.free <= 0 else ""
 
     def _is_heard(self, worker: Worker) -> bool:
         return self._lost_at_ms is None and worker.unconfirmed_until_ms is None

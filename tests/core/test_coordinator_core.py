@@ -424,7 +424,7 @@ def test_questions_under_way_count_as_taken() -> None:
     assert asked == {"x": 4, "y": 4}
 
 
-def test_a_worker_full_by_our_count_is_not_asked_and_makes_the_refusal_no_slot() -> None:
+def test_a_worker_full_by_our_count_is_not_asked_and_named_in_the_refusal() -> None:
     task_id = task_at_home("home", "x")
     core = core_with(beat("home"), beat("x", used=4))
     reserve(core, task_id)
