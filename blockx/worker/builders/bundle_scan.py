@@ -13,8 +13,8 @@ from blockx.plugins import IO, CallList, PluginError, TaskContext
 from blockx.worker.builders.item_filter import read_filters
 
 _HEIGHTS_A_LOOKUP = 1_000
-_CALLS_A_PASS = 1_000
-"""Calls made between two looks at the rest of the worker's work."""
+_ITEMS_A_PASS = 1_000
+"""Items filtered, or calls made, between two looks at the rest of the worker's work."""
 
 
 @frozen
@@ -91,12 +91,16 @@ class BlockBundleBuilder:
         return calls
 
     async def _add_calls(self, calls: CallList, context: BlockContext, items: Sequence[Any]) -> None:
-        passed = [item for item in items if all(one.passes(item) for one in self._filters)]
+        passed: list[Any] = []
+        for start in range(0, len(items), _ITEMS_A_PASS):
+            part = items[start : start + _ITEMS_A_PASS]
+            passed += [item for item in part if all(one.passes(item) for one in self._filters)]
+            await trio.lowlevel.checkpoint()
         size = self.config.batch_size
         for start in range(0, len(passed), size):
             argument = passed[start] if size == 1 else passed[start : start + size]
             calls.add(self.config.function, [argument], block=context)
-            if start % _CALLS_A_PASS == 0:
+            if len(calls) % _ITEMS_A_PASS == 0:
                 await trio.lowlevel.checkpoint()
 
     async def _block_ids(self, io: IO) -> list[str]:
