@@ -612,6 +612,14 @@ def test_a_worker_missing_from_a_re_list_stays_for_one_lease_ttl() -> None:
     assert core.next_deadline_ms() is None
 
 
+def test_a_missing_worker_is_judged_by_its_breaker_alone() -> None:
+    core = core_with(beat("a", accepting=False, used=4))
+    core.handle(WorkersListed(()), 1_000)
+    assert core.status(1_000).workers[0].why_not == ""
+    fail_reserves(core, 3, now_ms=1_000)
+    assert core.status(1_000).workers[0].why_not.startswith("left alone")
+
+
 def test_a_second_re_list_does_not_give_a_missing_worker_more_time() -> None:
     core = core_with(beat("a"))
     core.handle(WorkersListed(()), 1_000)
