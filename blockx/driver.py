@@ -12,16 +12,15 @@ import trio
 E = TypeVar("E")
 C = TypeVar("C")
 E_contra = TypeVar("E_contra", contravariant=True)
-C_co = TypeVar("C_co", covariant=True)
 
 MAX_TIMER_SLEEP_MS = 500
 """A deadline that the driver was not told of fires at most this late."""
 
 
-class Core(Protocol[E_contra, C_co]):
+class Core(Protocol[E_contra, C]):
     """A pure state machine: events in, commands out; time is an argument."""
 
-    def handle(self, event: E_contra, now_ms: int) -> list[C_co]: ...
+    def handle(self, event: E_contra, now_ms: int) -> list[C]: ...
 
     def next_deadline_ms(self) -> int | None: ...
 

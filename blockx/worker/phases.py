@@ -100,7 +100,7 @@ class Phases:
         except Exception as error:  # the boundary between one task and all others
             self._report(run, _unforeseen(run, error))
         if run.scope.cancelled_caught:
-            self.feed(ev.DeadlineReached(run.task.task_id))
+            self._report_cut(run)
 
     async def _live(self, run: TaskRun) -> None:
         try:
@@ -127,6 +127,14 @@ class Phases:
             case ev.StartWriterPhase():
                 run.phase, run.ctx.stage, work = ev.Phase.PLUGIN, "plugin", self._write
         self._report(run, await self._outcome(run, work))
+
+    def _report_cut(self, run: TaskRun) -> None:
+        """The scope was cancelled: by convergence, then the core ignores this; or by the deadline."""
+        if run.io is not None and run.io.committed:
+            message = "the rows are committed, but the writer was cut off before it had reported them"
+            self._report(run, _failed(run, message, retryable=True))
+        else:
+            self.feed(ev.DeadlineReached(run.task.task_id))
 
     def _report(self, run: TaskRun, outcome: ev.Outcome) -> None:
         if run.phase is ev.Phase.PREPARING:
@@ -198,7 +206,9 @@ class Phases:
         if failed is not None:
             message = f"{failed.plugin_name} reported {failed.failure_code or 'a failure'}"
             return evolve(_failed(run, message, retryable=True), plugin_results=results)
-        return ev.Outcome(plugin_results=await self.results.spool(run.task.task_id, results))
+        with trio.CancelScope(shield=True):  # what is written is reported, also at the deadline
+            results = await self.results.spool(run.task.task_id, results)
+        return ev.Outcome(plugin_results=results)
 
 
 def _io(run: TaskRun) -> TaskScope:

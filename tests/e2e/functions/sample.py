@@ -42,7 +42,7 @@ def repeat(text: str, times: int) -> str:
 
 @function
 def power_of_two(exponent: int) -> int:
-    return 2**exponent
+    return int(2**exponent)
 
 
 @function
