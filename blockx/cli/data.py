@@ -66,6 +66,7 @@ def show(name: str, limit: int, database: str | None, config_file: str | None, a
     \b
     Example:  blockx tables show transfers --limit 5 --json
     """
+    from blockx.cli.render import value_text
     from blockx.wire.values import to_json
 
     with _table_store(database, config_file) as store:
@@ -74,7 +75,7 @@ def show(name: str, limit: int, database: str | None, config_file: str | None, a
     if as_json:
         click.echo(to_json(rows).decode())
     else:
-        _print_table(columns, [[to_json(row[column]).decode() for column in columns] for row in rows])
+        _print_table(columns, [[value_text(row[column]) for column in columns] for row in rows])
 
 
 @click.group(cls=Group)

@@ -62,4 +62,4 @@ def _failed_call(call: FailedCall | None) -> str:
     if call is None:
         return ""
     hint = "; --debug shows its traceback" if call.traceback else ""
-    return f" (call {call.index}, {call.function}({call.arguments}), attempts: {call.attempts}{hint})"
+    return f" (called as {call.function}({call.arguments}){hint})"

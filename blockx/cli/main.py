@@ -10,7 +10,7 @@ from typing import NoReturn
 import click
 
 from blockx.cli import data, servers, tasks
-from blockx.cli.failures import BAD_USAGE, explain, first_cause
+from blockx.cli.failures import BAD_USAGE, FAILED, explain, first_cause
 from blockx.cli.options import Group, Session, debug_option
 from blockx.errors import TaskFailed
 
@@ -40,6 +40,8 @@ def run(argv: Sequence[str]) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return BAD_USAGE
+    except SystemExit as error:  # click's way of leaving when nobody reads the output any more
+        return error.code if isinstance(error.code, int) else FAILED
     except BaseException as error:  # the one place where every failure ends, also of a group; nothing runs after it
         sentence, code = explain(error)
         if session.debug:

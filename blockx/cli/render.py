@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from blockx.model import PluginResult, TaskResult, TaskUpdate, camel_case
+from blockx.wire.values import to_json
 
 
 def result_json(task_id: str, result: TaskResult) -> dict[str, Any]:
@@ -44,7 +45,7 @@ def plugin_lines(result: TaskResult) -> list[str]:
 
 def value_text(value: Any) -> str:
     """One return value for a person: texts as they are, everything else as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else to_json(value).decode()
 
 
 def _plugin_json(plugin: PluginResult) -> dict[str, Any]:

@@ -213,6 +213,7 @@ class _Stop:
 
     async def on(self, signals: AsyncIterator[int]) -> None:
         async for _ in signals:
+            click.echo("blockx: stopping once everything is finished and fetched; again stops at once", err=True)
             self._act()
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 from blockx.cli.main import run
 from blockx.store.tables import TableStore, TableWrite
 from blockx.testing.sample_chain import SampleChain
+from tests.conftest import ROOT
 
 SCHEMA = """
 [balances]
@@ -164,3 +168,16 @@ def test_many_refusals_are_told_in_short(tmp_path: Path, capsys: pytest.CaptureF
     captured = capsys.readouterr()
     assert captured.err.count("\n") == 21
     assert captured.err.endswith("  and 30 more; --json lists the first 50\n")
+
+
+def test_output_that_nobody_reads_any_more_ends_the_command_quietly(balances: str) -> None:
+    show = f"{sys.executable} -m blockx tables show {balances} --json"
+    ended = subprocess.run(
+        ["bash", "-c", f"{show} | true; exit ${{PIPESTATUS[0]}}"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.stderr == ""

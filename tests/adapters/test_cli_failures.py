@@ -44,7 +44,7 @@ FAILED = TaskResult(
         (
             errors.TaskFailed(FAILED),
             1,
-            "the task failed: CALL_FAILED: boom (call 3, decode({'idx': 1}), attempts: 2; --debug shows its traceback)",
+            "the task failed: CALL_FAILED: boom (called as decode({'idx': 1}); --debug shows its traceback)",
         ),
     ],
 )
