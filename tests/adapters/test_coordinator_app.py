@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 import trio
 import trio.testing
-from attrs import evolve
+from attrs import define, evolve, field
 
 from blockx.client import Client
 from blockx.config import describe, load
@@ -13,6 +15,7 @@ from blockx.coordinator.app import CoordinatorConfig, CoordinatorHandle, run_coo
 from blockx.errors import ConfigError, Unavailable
 from blockx.model import TaskId, TaskState
 from blockx.registry.local import LocalRegistry
+from blockx.registry.port import Beat, Registration, RegistryEvent, ViewReset
 from blockx.rpc import RpcServer
 from tests.adapters.fake_worker import FakeWorker
 from tests.adapters.test_coordinator_view import BEAT
@@ -45,6 +48,36 @@ async def test_its_status_shows_the_workers(nursery: trio.Nursery) -> None:
         handle = await started(nursery, registry)
         (worker,) = handle.status().workers
     assert (worker.worker_id, worker.free, worker.why_not) == ("w", 5, "")
+    nursery.cancel_scope.cancel()
+
+
+@define(eq=False)
+class ForgetfulRegistry:
+    """Shows a worker, is lost, and comes back without it."""
+
+    views: list[tuple[Beat, ...]] = field(factory=lambda: [(BEAT,), ()])
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncIterator[AsyncIterator[RegistryEvent]]:
+        yield self._view(self.views.pop(0))
+
+    async def _view(self, beats: tuple[Beat, ...]) -> AsyncIterator[RegistryEvent]:
+        yield ViewReset(beats)
+        if not self.views:
+            await trio.sleep_forever()
+
+    def register(self, first: Beat) -> AbstractAsyncContextManager[Registration]:
+        raise NotImplementedError
+
+
+async def test_a_worker_that_nobody_confirms_is_forgotten_after_a_lease_ttl(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    handle = await nursery.start(run_coordinator, ANY_PORT, ForgetfulRegistry())
+    await trio.sleep(10)
+    assert [worker.is_confirmed for worker in handle.status().workers] == [False]
+    await trio.sleep(10)
+    assert handle.status().workers == ()
     nursery.cancel_scope.cancel()
 
 

@@ -170,6 +170,18 @@ async def test_the_caller_s_deadline_bounds_a_reserve_and_leaves_nothing_under_w
         await cluster.reserve("t", timeout=0.2)
     await trio.testing.wait_all_tasks_blocked()
     assert sum(cluster.free().values()) == 7  # the slot that may have been leased counts
+    for name in cluster.workers:
+        cluster.reserver.driver.feed(BeatSeen(beat(name, 2)))
+    assert sum(cluster.free().values()) == 8
+
+
+async def test_a_reserve_ends_by_itself_at_its_deadline(
+    cluster: Cluster, autojump_clock: trio.testing.MockClock
+) -> None:
+    for worker in cluster.workers.values():
+        worker.mutes["RequestTaskSlot"] = 99
+    with pytest.raises(Unavailable, match=r"no answer from .:1 within \d+ ms"):
+        await cluster.reserver.reserve(TaskId("t"), trio.current_time() + 0.2)
 
 
 async def test_after_three_failed_reserves_a_worker_is_left_alone(

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 import trio
@@ -12,7 +12,7 @@ from blockx.coordinator.events import BeatSeen, Event, RegistryLost, WorkerBeat,
 from blockx.coordinator.view import RETRY_S, core_event, follow
 from blockx.errors import Unavailable
 from blockx.registry.local import LocalRegistry
-from blockx.registry.port import Beat, RegistryEvent, ViewReset, WorkerSeen
+from blockx.registry.port import Beat, Registration, RegistryEvent, ViewReset, WorkerSeen
 
 BEAT = Beat(
     worker_id="w",
@@ -49,7 +49,7 @@ class BrokenRegistry:
             raise Unavailable("no leader")
         yield _only(ViewReset(()))
 
-    def register(self, first: Beat) -> None:
+    def register(self, first: Beat) -> AbstractAsyncContextManager[Registration]:
         raise NotImplementedError
 
 
