@@ -10,7 +10,6 @@ from attrs import define, field
 from blockx.errors import ReadError
 from blockx.plugins import unpack_block
 from blockx.worker.core import events as ev
-from blockx.worker.outgoing import MAX_VALUE_BYTES
 from blockx.worker.phases import TaskRun
 
 
@@ -48,10 +47,8 @@ class CallReads:
         try:
             block = unpack_block(run.calls.block_of(ev.index_of(call)))
             value, io_us = await run.io.answer(block, command.requests[position])
-            if len(value) > MAX_VALUE_BYTES:
-                raise ReadError(f"the answer has {len(value)} bytes; a call can be given at most {MAX_VALUE_BYTES}")
         except ReadError as failure:
-            value, error = None, (type(failure).__name__, str(failure), failure.retryable)
+            error = (type(failure).__name__, str(failure), failure.retryable)
         batch = self._batches.get(command.executor)
         if batch is None:
             batch = self._batches[command.executor] = _Batch()
