@@ -86,7 +86,6 @@ class LateWriter(OneRowWriter):
     async def execute(self, ctx: TaskContext, outputs: Outputs, io: WriterIO) -> list[PluginResult]:
         await super().execute(ctx, outputs, io)
         await trio.sleep_forever()
-        return []
 
 
 class SlowToActivate(OneRowWriter):
