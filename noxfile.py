@@ -11,11 +11,12 @@ from pathlib import Path
 import nox
 
 nox.needs_version = ">=2024.10"
-nox.options.sessions = ["tests", "lint", "types", "layers", "protos"]
+nox.options.sessions = ["tests", "cover", "lint", "types", "layers", "protos"]
 nox.options.reuse_existing_virtualenvs = True
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 GROUPS = ("tests", "lint", "types", "layers", "protos")
+CORES = "blockx/worker/core/*,blockx/coordinator/core.py,blockx/coordinator/fleet.py,blockx/coordinator/breaker.py"
 GENERATED = {"blockx/proto": ("python", "pyi"), "examples/grpcio_client": ("python", "grpc_python")}
 
 
@@ -39,6 +40,14 @@ def tests(session: nox.Session) -> None:
     install(session, "tests")
     strictness = ["--fail-on-skip"] if os.environ.get("CI") else []
     session.run("pytest", *strictness, *session.posargs)
+
+
+@nox.session
+def cover(session: nox.Session) -> None:
+    """The tests of the cores reach every branch of the cores."""
+    install(session, "tests")
+    session.run("coverage", "run", "-m", "pytest", "-q", "tests/core")
+    session.run("coverage", "report", "--show-missing", "--skip-covered", "--fail-under=100", f"--include={CORES}")
 
 
 @nox.session

@@ -92,7 +92,7 @@ def _as_json_text(config: str | Mapping[str, Any]) -> str:
 
 @frozen
 class PluginConfig:
-    """Names a call builder or writer plugin by `type` and configures it; `config` is a dict or JSON text (kept as text)."""
+    """Names a call builder or writer plugin by `type` and configures it; `config` is a dict or JSON text."""
 
     type: str
     config: str = field(default="{}", converter=_as_json_text)
@@ -279,7 +279,7 @@ class TaskUpdate:
 
 @frozen
 class Reservation:
-    """A slot leased on a worker, or (state not ALLOCATED, slot_id empty or that of the run) a task already known there."""
+    """A slot leased on a worker, or (state not ALLOCATED, slot_id empty or the run's) a task already known there."""
 
     worker_addr: str
     slot_id: SlotId | None

@@ -1,6 +1,6 @@
 """What worker and executor say to each other: a tagged union, one msgpack array `[kind, *fields]` a frame.
 
-Fields that a peer only passes on (arguments, values, requests, blocks) are packed bytes (see blockx.wire.values), so that
+Fields that a peer only passes on (arguments, values, requests, blocks) are packed bytes (blockx.wire.values), so that
 the worker never opens them. Lists in one message run in parallel: `attempts[i]` belongs to `ids[i]`.
 """
 
