@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
@@ -24,7 +23,7 @@ class Peers:
     def __init__(
         self, coordinators: Iterable[str], workers: Iterable[str], channels: ChannelPool, timeout: float
     ) -> None:
-        self._coordinators = deque(coordinators)
+        self._coordinators = tuple(coordinators)
         self._workers = tuple(workers)
         self._channels = channels
         self._timeout = timeout
@@ -62,14 +61,20 @@ class Peers:
     async def reserve_by_coordinator(self, task_id: TaskId) -> Reservation:
         """A full cluster is what every coordinator sees: only for other reasons the next one is asked."""
         troubles: list[RequestError] = []
-        for _ in range(len(self._coordinators)):
-            stub = CoordinatorStub(self._channels.get(self._coordinators[0]), self._timeout)
+        for addr in self._coordinators:
             try:
-                return await stub.reserve(task_id)
+                reservation = await CoordinatorStub(self._channels.get(addr), self._timeout).reserve(task_id)
             except (Unavailable, DeadlineExceeded) as error:
                 troubles.append(error)
-                self._coordinators.rotate(-1)
+            else:
+                self._prefer(addr)
+                return reservation
         raise summary(troubles, "coordinator")
+
+    def _prefer(self, addr: str) -> None:
+        """A coordinator that answered is asked first from now on; reserves under way keep to their order."""
+        if self._coordinators[0] != addr:
+            self._coordinators = (addr, *(each for each in self._coordinators if each != addr))
 
 
 async def first_answer(stubs: Iterable[WorkerStub], ask: Callable[[WorkerStub], Awaitable[T]], what: str) -> T:

@@ -95,6 +95,14 @@ async def test_a_dead_coordinator_is_passed_over_from_then_on(world: World) -> N
     assert (world.c.reserves, world.d.reserves) == ([], ["t", "t"])
 
 
+async def test_many_reserves_at_once_pass_over_a_dead_coordinator(world: World) -> None:
+    world.hosts["c:1"].crash()
+    async with world.client("c:1", "d:1") as client, trio.open_nursery() as nursery:
+        for number in range(6):
+            nursery.start_soon(client.reserve, TaskId(f"t{number}"))
+    assert len(world.d.reserves) == 6
+
+
 async def test_a_coordinator_that_knows_no_worker_is_passed_over(world: World) -> None:
     world.c.refusals = [Unavailable("no worker is registered")]
     async with world.client("c:1", "d:1") as client:
