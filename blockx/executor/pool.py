@@ -135,7 +135,13 @@ class Pool:
     def arrived(self) -> None:
         """A runner that was woken is here."""
         self._coming -= 1
+        self.start_clock()
+
+    def start_clock(self) -> None:
+        """Something else ran before: charge from here on. Where the last slice was used up, it was by idling."""
         self.mark_ns = perf_counter_ns()
+        if self.slice_is_over and not self._paused:
+            self._slice_end_ns = self.mark_ns + SLICE_NS
 
     async def rest(self) -> bool:
         """Wait for work. False if so many runners are idle that this one should end."""
@@ -161,5 +167,4 @@ class Pool:
             await self.outbox.wait_not_full()
         finally:
             self._paused = False
-        self.mark_ns = perf_counter_ns()
-        self._slice_end_ns = self.mark_ns + SLICE_NS
+        self.start_clock()

@@ -128,7 +128,7 @@ class Runner:
                 answer = yield message
             except BaseException as error:
                 resume, answer = coro.throw, error
-            self._pool.mark_ns = perf_counter_ns()
+            self._pool.start_clock()
             try:
                 message = isolated.run(resume, answer)
             except StopIteration as stop:

@@ -87,10 +87,26 @@ def _describe(call: Callable[..., Any], name: str) -> Function:
     signature = inspect.signature(call)
     parameters = list(signature.parameters.values())
     takes_ctx = bool(parameters) and parameters[0].name == "ctx"
-    own = parameters[1:] if takes_ctx else parameters
+    own = [_as_written(parameter) for parameter in (parameters[1:] if takes_ctx else parameters)]
     fewest, most = _arity(own)
     is_async = inspect.iscoroutinefunction(call)
-    return Function(name, call, is_async, takes_ctx, signature.replace(parameters=own), fewest, most)
+    shown = signature.replace(parameters=own, return_annotation=_bare(signature.return_annotation))
+    return Function(name, call, is_async, takes_ctx, shown, fewest, most)
+
+
+class _Bare(str):
+    """An annotation that was not evaluated; a signature shows it without quotes, as it was written."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def _bare(annotation: object) -> object:
+    return _Bare(annotation) if isinstance(annotation, str) else annotation
+
+
+def _as_written(parameter: inspect.Parameter) -> inspect.Parameter:
+    return parameter.replace(annotation=_bare(parameter.annotation))
 
 
 def _arity(parameters: Sequence[inspect.Parameter]) -> tuple[int, int]:
