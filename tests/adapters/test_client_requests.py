@@ -244,12 +244,32 @@ async def test_a_submission_that_stays_unanswered_is_unknown(
     assert world.a.executions == ["t"]
 
 
-async def test_a_submission_to_a_dead_worker_is_not_repeated(world: World) -> None:
+async def test_a_submission_whose_connection_was_lost_is_asked_for_at_the_same_worker(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
+    world.a.mutes["SubmitTask"] = 1
+    async with world.client() as client, trio.open_nursery() as nursery:
+
+        async def cut() -> None:
+            await trio.sleep(1)
+            world.hosts["a:1"].cut()
+
+        nursery.start_soon(cut)
+        assert (await client.submit(task("t"))).worker_addr == "a:1"
+    assert len(world.a.submissions) == 2
+    assert world.a.executions == ["t"]
+
+
+async def test_a_submission_to_a_dead_worker_is_not_repeated(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
     async with world.client() as client:
         reservation = await client.reserve(T)
         world.hosts["a:1"].crash()
+        began = trio.current_time()
         with pytest.raises(ConnectionFailed):
             await client.submit(task("t"), reservation)
+        assert trio.current_time() == began
 
 
 # --------------------------------------------------------------------------------------------------------------------

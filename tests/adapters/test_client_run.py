@@ -12,6 +12,7 @@ from blockx.errors import DeadlineExceeded, InvalidArgument, InvalidSlot, NotFou
 from blockx.model import FailureCode, PluginResult, TaskId, TaskInput, TaskResult, TaskState
 from tests.adapters.client_doubles import FULL, World, make_world, task
 from tests.adapters.test_client_requests import LARGE
+from tests.cancelling import cancel_at_every_checkpoint
 
 T = TaskId("t")
 WELL = TaskResult(state=TaskState.SUCCEEDED)
@@ -85,6 +86,22 @@ async def test_after_the_timeout_it_may_still_run(world: World, autojump_clock: 
         assert world.a.unwatched == ["t"]
 
 
+async def test_a_run_may_be_cancelled_at_any_point(world: World, autojump_clock: trio.testing.MockClock) -> None:
+    world.a.script = lambda _: LARGE
+
+    def check(step: int) -> None:
+        assert world.a.executions.count(TaskId(f"t{step}")) <= 1
+
+    async with world.client() as client:
+
+        async def work(step: int) -> None:
+            await client.run(task(f"t{step}"))
+
+        assert await cancel_at_every_checkpoint(work, check) > 5
+        await trio.sleep(1)
+        assert world.a.open_watches == []
+
+
 # --------------------------------------------------------------------------------------------------------------------
 # A full or absent cluster
 
@@ -155,7 +172,9 @@ async def test_workers_given_by_address_run_tasks_where_no_coordinator_answers(w
     assert world.b.executions == ["t"]
 
 
-async def test_without_coordinators_the_next_worker_follows_a_full_one(world: World) -> None:
+async def test_without_coordinators_the_next_worker_follows_a_full_one(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
     for worker in world.workers.values():
         worker.refusals["SubmitTask"] = [FULL]
     async with world.client(workers=("a:1", "b:1")) as client:

@@ -19,6 +19,7 @@ from blockx.rpc import Channel
 from blockx.rpc.pool import ChannelPool
 from tests.adapters.fake_worker import FakeWorker
 from tests.adapters.network import Host, Network
+from tests.cancelling import cancel_at_every_checkpoint
 
 RESERVE = coordinator_pb2.DESCRIPTOR.services_by_name["CoordinatorService"].methods_by_name["ReserveWorkerSlot"]
 
@@ -173,6 +174,20 @@ async def test_the_caller_s_deadline_bounds_a_reserve_and_leaves_nothing_under_w
     for name in cluster.workers:
         cluster.reserver.driver.feed(BeatSeen(beat(name, 2)))
     assert sum(cluster.free().values()) == 8
+
+
+async def test_a_reserve_that_is_cancelled_at_any_point_leaves_nothing_under_way(cluster: Cluster) -> None:
+    def check(step: int) -> None:
+        for name in cluster.workers:
+            cluster.reserver.driver.feed(BeatSeen(beat(name, 1 + step)))
+        assert sum(cluster.free().values()) == 8
+
+    async def work(step: int) -> None:
+        cluster.workers["a"].refusals["RequestTaskSlot"] = [NoSlot("full")]
+        cluster.workers["b"].refusals["RequestTaskSlot"] = []
+        await cluster.reserver.reserve(TaskId(f"t{step}"))
+
+    assert await cancel_at_every_checkpoint(work, check) > 2
 
 
 async def test_a_reserve_ends_by_itself_at_its_deadline(
