@@ -15,7 +15,7 @@ from blockx.model import BlockContext, nearest
 from blockx.sdk import Context, Function, function_of
 from blockx.wire.values import pack_value, unpack_value
 
-Row = dict[str, Any]
+Row = Mapping[str, Any]
 Tables = Mapping[str, Mapping[Any, Row]]
 
 log = logging.getLogger("blockx.testing")
