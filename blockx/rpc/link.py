@@ -11,7 +11,9 @@ import trio
 
 from blockx.errors import ConnectionFailed, ProtocolError
 from blockx.rpc import wire
+from blockx.rpc.headers import Request
 from blockx.rpc.limits import Limits
+from blockx.rpc.messages import MessageReceived
 from blockx.rpc.status import Status, connection_lost, status_of_reset
 from blockx.rpc.stream import ClientStream, ServerStream, Stream
 
@@ -19,7 +21,7 @@ logger = structlog.get_logger(__name__)
 
 Transport: TypeAlias = trio.abc.HalfCloseableStream
 #: What a server does with a new call: register a ServerStream and start its task, or refuse it.
-Accept: TypeAlias = Callable[["Link", wire.RequestReceived], None]
+Accept: TypeAlias = Callable[["Link", int, Request], None]
 
 RECEIVE_BYTES = 64 * 1024
 #: Answers to PING and SETTINGS, window updates: a peer that makes us queue more than this is not reading.
@@ -39,6 +41,7 @@ class Link:
         self._transport = transport
         self._accept = accept
         self._wire = wire.Wire(client_side=accept is None, limits=limits)
+        self._wire.initiate_connection()
         self._reading = trio.CancelScope()
         self._end_reason: str | None = None
         self._is_draining = False
@@ -60,7 +63,6 @@ class Link:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             try:
-                self._wire.initiate_connection()
                 nursery.start_soon(self._write)
                 nursery.start_soon(self._keep_alive)
                 task_status.started()
@@ -169,7 +171,7 @@ class Link:
     def _dispatch(self, event: wire.Event) -> None:
         match event:
             case wire.RequestReceived():
-                self._request_received(event)
+                self._request_received(event.stream_id, event.request)
             case wire.RequestRefused():
                 logger.info("request refused", peer=self.peer, code=event.status.code.name, reason=event.status.message)
             case wire.WindowOpened(stream_id=0):
@@ -184,7 +186,7 @@ class Link:
 
     def _dispatch_to(self, stream: Stream, event: wire.Event) -> None:
         match event:
-            case wire.MessageReceived():
+            case MessageReceived():
                 stream.message_received(event)
             case wire.RequestEnded() if isinstance(stream, ServerStream):
                 stream.request_ended()
@@ -200,12 +202,12 @@ class Link:
             case wire.WindowOpened():
                 stream.window_opened()
 
-    def _request_received(self, request: wire.RequestReceived) -> None:
+    def _request_received(self, stream_id: int, request: Request) -> None:
         assert self._accept is not None, "h2 lets no server open streams"
         if self._is_draining or len(self.streams) >= self.limits.max_concurrent_streams:
-            self._wire.refuse_stream(request.stream_id)
+            self._wire.refuse_stream(stream_id)
         else:
-            self._accept(self, request)
+            self._accept(self, stream_id, request)
 
     def _go_away_received(self, event: wire.GoAway) -> None:
         if self._accept is not None:

@@ -16,11 +16,11 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from blockx.errors import RequestError
+from blockx.rpc.headers import Request, encode_metadata
 from blockx.rpc.limits import Limits
 from blockx.rpc.link import Link, Transport
 from blockx.rpc.status import OK, Code, Status, StatusError, status_of
 from blockx.rpc.stream import ServerStream
-from blockx.rpc.wire import RequestReceived, encode_metadata
 
 logger = structlog.get_logger(__name__)
 
@@ -144,13 +144,13 @@ class RpcServer:
             return await trio.aclose_forcefully(stream)
         return await self.serve_connection(stream, peer)
 
-    def _accept(self, link: Link, request: RequestReceived) -> None:
+    def _accept(self, link: Link, stream_id: int, request: Request) -> None:
         method = self._methods.get(request.path)
         if method is None:
-            link.refuse(request.stream_id, Status(Code.UNIMPLEMENTED, f"there is no method {request.path}"))
+            link.refuse(stream_id, Status(Code.UNIMPLEMENTED, f"there is no method {request.path}"))
             return
         deadline = math.inf if request.timeout_s is None else trio.current_time() + request.timeout_s
-        stream = ServerStream(link, request.stream_id, deadline)
+        stream = ServerStream(link, stream_id, deadline)
         call = ServerCall(
             method=method.descriptor.full_name, peer=link.peer, metadata=request.metadata, deadline=deadline
         )

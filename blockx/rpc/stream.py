@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from blockx.rpc.messages import MessageReceived, decompress, frame_message
 from blockx.rpc.status import OK, Code, Status, StatusError
-from blockx.rpc.wire import MessageReceived, decompress, frame_message
 
 if TYPE_CHECKING:
     from blockx.rpc.link import Link

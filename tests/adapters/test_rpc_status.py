@@ -8,8 +8,8 @@ import pytest
 
 from blockx import errors
 from blockx.rpc import Limits
+from blockx.rpc.headers import format_timeout
 from blockx.rpc.status import Code, Status, error_of, status_of, status_of_reset
-from blockx.rpc.wire import format_timeout
 
 
 @pytest.mark.parametrize(

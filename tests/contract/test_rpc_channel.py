@@ -245,7 +245,7 @@ async def serve_until(scope: trio.CancelScope, port: int, task_status: Any, **ha
 
 async def test_losing_the_connection_fails_all_that_is_pending(nursery: trio.Nursery) -> None:
     sleeper, watched, caught = Sleeper(), Sleeper(), []
-    scope = trio.CancelScope()
+    scope, first_is_here = trio.CancelScope(), trio.Event()
     serve_them = partial(serve_until, scope, 0, SubmitTask=sleeper.unary, WatchTasks=watched.stream)
     address = await nursery.start(lambda task_status: serve_them(task_status=task_status))
     async with open_channel(address) as channel, trio.open_nursery() as calls:
@@ -258,6 +258,7 @@ async def test_losing_the_connection_fails_all_that_is_pending(nursery: trio.Nur
         async def watch() -> None:
             async with channel.stream(WATCH, pb.WatchTasksRequest()) as updates:
                 assert (await anext(updates)).task_id == "first"
+                first_is_here.set()
                 with pytest.raises(errors.ConnectionFailed, match="is lost") as error:
                     await anext(updates)
                 caught.append(error.value.may_have_arrived)
@@ -265,7 +266,7 @@ async def test_losing_the_connection_fails_all_that_is_pending(nursery: trio.Nur
         calls.start_soon(submit)
         calls.start_soon(watch)
         await sleeper.begun.wait()
-        await watched.begun.wait()
+        await first_is_here.wait()
         scope.cancel()
     assert caught == [True, True]
 
