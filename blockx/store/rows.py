@@ -153,7 +153,7 @@ class TableCoder:
         """
         encoded = [self.encode_key(key) for key in keys]
         plain = encoded if len(self.table.key) > 1 else [key[0] for key in encoded]
-        return json.dumps(plain, ensure_ascii=False)
+        return json.dumps(plain)
 
     def decode_rows(self, columns: Sequence[str], fetched: Sequence[Sequence[Any]]) -> list[Row]:
         """Rows as the user knows them, from tuples in the order of `columns`.

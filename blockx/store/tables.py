@@ -154,11 +154,8 @@ class TableStore:
                 yield connection
                 with guard():
                     connection.exec_driver_sql("COMMIT")
-            except BaseException:
-                connection.connection.rollback()
-                raise
             finally:
-                connection.close()
+                connection.close()  # rolls back what was not committed
 
     def _begin(self) -> sa.Connection:
         """BEGIN IMMEDIATE waits for another process's writer here, so that no statement is refused midway."""

@@ -119,7 +119,12 @@ def test_a_line_longer_than_the_bound_is_passed_over(
     first, second = _numbered(1, 2)
     long = json.dumps(bundle(3, _id(3), filler="x" * 5_000_000))
     monkeypatch.setattr(bundle_import, "MAX_BUNDLE_BYTES", 3000)
-    report = import_file(store, gzipped(tmp_path / "f.gz", lines(first, long, second, long)))
+    path = gzipped(tmp_path / "f.gz", lines(first, long, second, long))
+    tracemalloc.start()
+    report = import_file(store, path)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 1_000_000
     assert report.imported == 2
     assert report.refused == [Refusal(line, "the line is longer than 3000 bytes") for line in (2, 4)]
 

@@ -193,6 +193,12 @@ def test_scans_are_sorted_by_order_and_then_by_key(
     assert ids(store.scan("everything", [["part", "=", "a"]], order, limit)) == found
 
 
+def test_rows_that_an_order_does_not_tell_apart_go_by_key(store: TableStore) -> None:
+    put(store, "everything", [row(ident, number=7) for ident in (8, 6, 9, 7)], replace={"part": "a"})
+    assert ids(store.scan("everything", [["number", ">=", "0"], ["number", "<", 99]], ["-number"])) == [6, 7, 8, 9]
+    assert ids(store.scan("everything", [["part", "=", "a"]], ["number", "-id"])) == [9, 8, 7, 6]
+
+
 @pytest.mark.parametrize(
     ("order", "limit", "sentence"),
     [

@@ -273,6 +273,13 @@ def test_rows_for_an_unknown_table_are_refused_with_the_nearest_one(tmp_path: Pa
             put(store, "balance", [])
 
 
+def test_a_decimal_is_its_value_whatever_its_trailing_zeros(tmp_path: Path) -> None:
+    with table_store(tmp_path, '[d]\nkey = ["k"]\n[d.columns]\nk = "decimal"\nv = "decimal"\n') as store:
+        assert put(store, "d", [{"k": "1.50", "v": 100}]).written == 1
+        assert put(store, "d", [{"k": Decimal("1.5"), "v": "1e2"}]).unchanged == 1
+        assert store.get_many("d", ["1.500", "15e-1"], ["v"]) == [{"v": Decimal(100)}] * 2
+
+
 def test_decimals_are_exact_whatever_the_context_of_the_thread(tmp_path: Path) -> None:
     value = Decimal("1234567890.0987654321")
     with table_store(tmp_path) as store, decimal.localcontext(prec=3):

@@ -146,7 +146,8 @@ def test_several_tables_are_written_in_one_transaction(tmp_path: Path) -> None:
 def test_one_bad_row_anywhere_and_nothing_is_written(tmp_path: Path) -> None:
     with table_store(tmp_path) as store:
         asked: list[str] = []
-        writes = [TableWrite("balances", [{"owner": b"\1", "amount": 1}]), TableWrite("everything", [row(1), row("x")])]  # type: ignore[arg-type]  # a wrong id is meant
+        bad = {"part": "a", "id": "x"}
+        writes = [TableWrite("balances", [{"owner": b"\1", "amount": 1}]), TableWrite("everything", [row(1), bad])]
         with pytest.raises(RowError, match="row 1 for table 'everything'"):
             store.write(writes, lambda: asked.append("commit?"))
         assert (store.show("balances"), store.show("everything"), asked) == ([], [], [])
@@ -202,6 +203,44 @@ def test_writers_in_many_threads_and_two_stores_take_turns(tmp_path: Path) -> No
         assert failures == []
         assert len(store.scan("everything")) == len(other.scan("everything")) == 40
         other.close()
+
+
+def test_writers_of_one_store_queue_however_long_each_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("blockx.store.sqlite.BUSY_TIMEOUT_MS", 0)
+    with table_store(tmp_path) as store:
+        failures: list[Exception] = []
+
+        def add(first: int) -> None:
+            try:
+                for ident in range(first, first + 20):
+                    put(store, "everything", [row(ident)])
+            except PluginError as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=add, args=(100 * n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        assert len(store.scan("everything")) == 80
+
+
+def test_rows_are_written_and_deleted_in_key_order(tmp_path: Path) -> None:
+    with table_store(tmp_path) as store:
+        database = sqlite3.connect(tmp_path / "t.db")
+        database.execute("CREATE TABLE log (what, id)")
+        for what, row_of in (("INSERT", "new"), ("DELETE", "old")):
+            database.execute(
+                f"CREATE TRIGGER log_{what} AFTER {what} ON everything"
+                f" BEGIN INSERT INTO log VALUES ('{what}', {row_of}.id); END"
+            )
+        put(store, "everything", [row(ident) for ident in (3, 1, 10, 2)])
+        put(store, "everything", [], delete_keys=[("a", ident) for ident in (2, 10, 1)])
+        log = database.execute("SELECT what, id FROM log ORDER BY rowid").fetchall()
+        assert [ident for what, ident in log if what == "INSERT"] == [1, 2, 3, 10]
+        assert [ident for what, ident in log if what == "DELETE"] == [1, 2, 10]
+        database.close()
 
 
 def test_a_writer_that_waited_in_vain_may_try_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
