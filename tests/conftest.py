@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import settings
 
 ROOT = Path(__file__).parents[1]
@@ -28,6 +30,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if skipped and session.exitstatus == pytest.ExitCode.OK:
         reporter.write_line(f"\n{skipped} skipped: with --fail-on-skip that fails the run", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(autouse=True)
+def _logs_go_where_they_went_before() -> Iterator[None]:
+    """A command that was run inside a test has sent the log to that test's stderr, which is then closed."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,11 +15,10 @@ from blockx.telemetry.logs import MAX_VALUE_CHARS, setup_logs
 
 
 @pytest.fixture
-def stream() -> Iterator[io.StringIO]:
+def stream() -> io.StringIO:
     out = io.StringIO()
     setup_logs("json", stream=out)
-    yield out
-    structlog.reset_defaults()
+    return out
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
@@ -84,7 +82,6 @@ def test_pretty_lines_are_for_people() -> None:
     out = io.StringIO()
     setup_logs("pretty", stream=out)
     structlog.get_logger().info("slot_lost", lease_ms=5)
-    structlog.reset_defaults()
     assert "slot_lost" in out.getvalue()
     assert "lease_ms" in out.getvalue()
     assert not out.getvalue().startswith("{")
