@@ -51,6 +51,7 @@ class Known:
     lease_until: int = 0
     deadline: int = 0
     committed: bool = False
+    watches: int = 0
     grace_until: int | None = None
     ended_at: int = 0
 
@@ -78,7 +79,6 @@ class WorkerMachine(RuleBasedStateMachine):
         self.bridged_until = 0
         self.crash_loop: str | None = None
         self.spool_full = False
-        self.watching: dict[TaskId, int] = {}
         self.must_exit_1 = False
         self.finished: int | None = None
 
@@ -145,7 +145,7 @@ class WorkerMachine(RuleBasedStateMachine):
                 known.committed, known.deadline = True, command.deadline_ms
             case ev.ArmWatchGrace():
                 assert self.known[command.task_id].phase in ORDER[:4]
-                assert not self.watching.get(command.task_id)
+                assert self.known[command.task_id].watches == 0
                 assert command.deadline_ms == self.now + SETTINGS.watch_disconnect_grace_ms
                 self.known[command.task_id].grace_until = command.deadline_ms
             case _:
@@ -280,16 +280,19 @@ class WorkerMachine(RuleBasedStateMachine):
 
     @rule(task=TASKS)
     def attach(self, task: TaskId) -> None:
-        self.watching[task] = self.watching.get(task, 0) + 1
         self.feed(ev.WatchAttached(task))
-        if (known := self.known.get(task)) is not None:
+        known = self.known.get(task)
+        if known is not None and known.phase is not ev.Phase.TERMINAL:
+            known.watches += 1
             known.grace_until = None
 
     @rule(task=TASKS)
     def detach(self, task: TaskId) -> None:
-        if self.watching.get(task):
-            self.watching[task] -= 1
-            self.feed(ev.WatchDetached(task))
+        known = self.known.get(task)
+        if known is None or known.phase is ev.Phase.TERMINAL or not known.watches:
+            return
+        known.watches -= 1
+        self.feed(ev.WatchDetached(task))
 
     @rule(task=TASKS)
     def deliver(self, task: TaskId) -> None:

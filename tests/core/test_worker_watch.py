@@ -7,7 +7,6 @@ import pytest
 from blockx.errors import CommitRefused
 from blockx.model import FailureCode, TaskState
 from blockx.worker.core import events as ev
-from blockx.worker.core.watching import WatchCounts
 from tests.core.worker_doubles import OK, A, Worker, failures
 
 GRACE_MS = 300
@@ -114,39 +113,22 @@ def test_a_commit_after_the_grace_is_refused() -> None:
         worker.at(1_300).feed(ev.CommitRequested(A))
 
 
-def test_watches_of_an_expired_lease_do_not_count_for_the_next_life_of_the_task() -> None:
+def test_the_end_of_a_lease_ends_its_watches() -> None:
     worker = Worker(watch_disconnect_grace_ms=GRACE_MS)
     worker.request(A)
     worker.feed(ev.WatchAttached(A))
     worker.tick(6_000)
     worker.submit(A)
-    assert worker.feed(ev.WatchDetached(A)) == []
     worker.feed(ev.WatchAttached(A))
     assert worker.feed(ev.WatchDetached(A)) == [ev.ArmWatchGrace(A, 6_300)]
 
 
-def test_a_watch_of_an_unknown_task_does_not_count_when_the_task_comes() -> None:
+def test_a_watch_of_an_unknown_or_ended_task_has_no_effect() -> None:
     worker = Worker(watch_disconnect_grace_ms=GRACE_MS)
-    worker.feed(ev.WatchAttached(A))
-    worker.submit(A)
+    assert worker.feed(ev.WatchAttached(A)) == []
     assert worker.feed(ev.WatchDetached(A)) == []
-
-
-def test_the_watches_of_an_ended_task_end_without_effect() -> None:
-    worker = watched(ev.Phase.BUILDER)
+    worker.bring_to(A, ev.Phase.BUILDER)
     worker.finish(A, ev.Phase.BUILDER, ev.Outcome(failure=FailureCode.BUILDER_FAILED))
-    assert worker.feed(ev.WatchDetached(A)) == []
+    assert worker.feed(ev.WatchAttached(A)) == []
     assert worker.feed(ev.WatchDetached(A)) == []
     assert worker.core.ignored_events == 0
-
-
-def test_counts_are_forgotten_with_the_last_watch() -> None:
-    watches = WatchCounts()
-    watches.attach(A, is_live=True)
-    watches.attach(A, is_live=False)
-    watches.end(A)
-    assert not watches.detach(A)
-    assert len(watches) == 1
-    assert not watches.detach(A)
-    assert len(watches) == 0
-    assert not watches.detach(A)

@@ -98,14 +98,17 @@ class DeadlineReached:
 
 @frozen
 class WatchAttached:
-    """A watch stream looks at the task, in whatever state it is. Followed by exactly one WatchDetached."""
+    """A watch stream waits for the end of a task that is ALLOCATED or RUNNING; without effect on any other.
+
+    Followed by one WatchDetached, or by the ConvergeTask or ExpireLease that ends all watches of the task.
+    """
 
     task_id: TaskId
 
 
 @frozen
 class WatchDetached:
-    """A watch stream that was attached to the task has ended: by itself, by its client, or with its connection."""
+    """A watch stream has ended before the task did. Not to be told of watches that a command has ended."""
 
     task_id: TaskId
 

@@ -30,13 +30,14 @@ class TaskView:
     phase: Phase | None
 
 
-@frozen
+@define
 class Lease:
     """A slot reserved for a task that is not submitted yet."""
 
     slot_id: SlotId
     since_ms: int
     until_ms: int
+    watches: int = 0
 
     def view(self, now_ms: int) -> TaskView:
         left_ms = self.until_ms - now_ms
@@ -53,6 +54,7 @@ class RunningTask:
     accepted_ms: int
     deadline_ms: int
     lease_until_ms: int | None
+    watches: int
     phase: Phase = Phase.PREPARING
     grace_until_ms: int | None = None
     commit_until_ms: int | None = None

@@ -12,7 +12,6 @@ from blockx.worker.core.records import Lease, RunningTask
 from blockx.worker.core.results import RetainedResults
 from blockx.worker.core.settings import WorkerSettings
 from blockx.worker.core.slots import SlotTable
-from blockx.worker.core.watching import WatchCounts
 
 
 @define
@@ -27,7 +26,6 @@ class WorkerState:
     leases: dict[TaskId, Lease] = field(init=False, factory=dict)
     running: dict[TaskId, RunningTask] = field(init=False, factory=dict)
     slot_ends: Deadlines[TaskId] = field(init=False, factory=Deadlines)
-    watches: WatchCounts = field(init=False, factory=WatchCounts)
     spool_full: bool = field(init=False, default=False)
 
     def __attrs_post_init__(self) -> None:

@@ -190,13 +190,15 @@ class WorkerCore:
             return
         if task_id not in self._state.leases:
             self._lease_slot(SlotRequested(task_id, self._settings.default_ttl_ms, event.fresh_slot_id), now_ms)
+        lease = self._state.leases.pop(task_id)
         task = RunningTask(
             task_id=task_id,
-            slot_id=self._state.leases.pop(task_id).slot_id,
+            slot_id=lease.slot_id,
             payload_digest=event.payload_digest,
             accepted_ms=now_ms,
             deadline_ms=now_ms + (event.timeout_ms or self._settings.task_deadline_ms),
             lease_until_ms=now_ms + self._settings.activation_timeout_ms,
+            watches=lease.watches,
         )
         self._state.running[task_id] = task
         self._reschedule(task)
@@ -235,21 +237,27 @@ class WorkerCore:
         return task is not None and task.is_committing
 
     def _attach_watch(self, task_id: TaskId) -> None:
-        task = self._state.running.get(task_id)
-        self._state.watches.attach(task_id, is_live=task is not None or task_id in self._state.leases)
-        if task is not None and task.grace_until_ms is not None:
+        if (lease := self._state.leases.get(task_id)) is not None:
+            lease.watches += 1
+        elif (task := self._state.running.get(task_id)) is not None:
+            task.watches += 1
             task.grace_until_ms = None
             self._reschedule(task)
 
     def _detach_watch(self, task_id: TaskId, now_ms: int) -> None:
-        was_last = self._state.watches.detach(task_id)
-        task = self._state.running.get(task_id)
+        if (lease := self._state.leases.get(task_id)) is not None:
+            lease.watches -= 1
+        elif (task := self._state.running.get(task_id)) is not None:
+            task.watches -= 1
+            if not task.watches:
+                self._start_watch_grace(task, now_ms)
+
+    def _start_watch_grace(self, task: RunningTask, now_ms: int) -> None:
         grace_ms = self._settings.watch_disconnect_grace_ms
-        if task is None or not was_last or task.is_committing or not grace_ms:
-            return
-        task.grace_until_ms = now_ms + grace_ms
-        self._reschedule(task)
-        self._commands.append(ArmWatchGrace(task_id, task.grace_until_ms))
+        if grace_ms and not task.is_committing:
+            task.grace_until_ms = now_ms + grace_ms
+            self._reschedule(task)
+            self._commands.append(ArmWatchGrace(task.task_id, task.grace_until_ms))
 
     # -------------------------------------------------------------------------------------------------------- time
 
@@ -284,7 +292,6 @@ class WorkerCore:
     def _free_slot(self, task_id: TaskId, slot_id: SlotId) -> None:
         self._state.slots.release(slot_id)
         self._state.slot_ends.discard(task_id)
-        self._state.watches.end(task_id)
 
     # ------------------------------------------------------------------------------------------------------- drain
 
