@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from blockx.worker.core.fairness import QUANTUM_US
 from tests.core.dispatcher_rig import Rig, opened, sent, sent_indices
 
@@ -24,20 +26,21 @@ def test_a_small_task_does_not_wait_for_the_end_of_a_big_one() -> None:
     assert rig.complete(1, [5], cpu_us=996) == [sent(2, [2])]
 
 
-def test_turns_are_counted_in_estimated_work() -> None:
-    rig = Rig(first_window=1_024, capacity=1)
+@pytest.mark.parametrize("window", [1, 1_024])
+def test_turns_are_counted_in_estimated_work(window: int) -> None:
+    rig = Rig(first_window=window, task_max_inflight_calls=window, capacity=1)
     rig.learn(4_000, "slow")
-    rig.learn(500, "quick")
+    rig.learn(1_000, "quick")
     rig.add(1, BIG, (0, "slow", None))
     rig.add(2, BIG, (0, "quick", None))
     served = {1: 1, 2: 0}
     last = (1, 0)
     while sum(served.values()) < 900:
         task, index = last
-        commands = rig.complete(task, [index], cpu_us=3_996 if task == 1 else 496)
+        commands = rig.complete(task, [index], cpu_us=3_996 if task == 1 else 996)
         (last,) = [(task, index) for task in (1, 2) for index in sent_indices(commands, task)]
         served[last[0]] += 1
-    assert abs(served[1] * 4_000 - served[2] * 500) <= 4_000 + QUANTUM_US
+    assert abs(served[1] * 4_000 - served[2] * 1_000) <= 4_000 + QUANTUM_US
 
 
 def test_what_a_turn_left_unsent_for_want_of_room_is_sent_next() -> None:

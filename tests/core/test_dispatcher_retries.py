@@ -81,11 +81,13 @@ def test_calls_sent_again_are_grouped_by_function_and_block() -> None:
 
 
 def test_calls_sent_again_obey_the_bound_on_bytes() -> None:
-    rig = Rig(max_backlog_bytes=8)
+    rig = Rig(executors=2, max_backlog_bytes=8)
     rig.learn(10)
-    rig.add(1, 3)
+    rig.add(1, 9)
     assert rig.lose(1) == []
-    assert rig.join(2) == [opened(1, 2), sent(1, [0, 1], executor=2, attempts=[2, 2])]
+    assert rig.lose(2) == []
+    assert rig.join(3) == [opened(1, 3), sent(1, [0, 1], executor=3, attempts=[2, 2])]
+    assert rig.complete(1, [0], executor=3, attempts=[2]) == [sent(1, [2], executor=3, attempts=[2])]
 
 
 def test_the_third_failure_ends_the_task_and_names_what_failed() -> None:

@@ -33,6 +33,16 @@ def test_a_full_window_without_a_failure_doubles_it() -> None:
     assert rig.progress(1) == CallProgress(total=1_000, done=16, in_flight=32, window=32)
 
 
+def test_the_next_doubling_takes_a_full_window_again() -> None:
+    rig = wide()
+    rig.add(1, 1_000)
+    rig.complete(1, range(16))
+    rig.complete(1, range(16, 47))
+    assert rig.window(1) == 32
+    rig.complete(1, [47])
+    assert rig.window(1) == 64
+
+
 def test_the_window_stops_at_the_most_calls_in_flight() -> None:
     rig = wide(task_max_inflight_calls=40)
     rig.add(1, 1_000)

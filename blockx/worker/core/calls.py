@@ -335,16 +335,14 @@ class DispatcherCore:
 
     def _dispatch(self, commands: list[DispatcherCommand], now_ms: int) -> None:
         """Send as long as a task may send and an executor has room."""
-        task = self._ring.head()
-        if task is None:
+        if not self._ring:
             return
         loads = [load for load in self._loads.values() if load.is_open()]
-        while task is not None and loads:
+        while loads and self._ring:
             load = least_loaded(loads)
-            self._send(task, load, commands, now_ms)
+            self._send(self._ring.head(), load, commands, now_ms)
             if not load.is_open():
                 loads.remove(load)
-            task = self._ring.head()
 
     def _send(self, task: TaskCalls, load: ExecutorLoad, commands: list[DispatcherCommand], now_ms: int) -> None:
         cost_us = self._costs.estimate_us(task.next_function())

@@ -355,6 +355,8 @@ class ExecutorLost:
 
 @frozen(kw_only=True)
 class CallsCompleted:
+    """`cpu_us[i]` is what the whole attempt took, all its steps together."""
+
     executor: ExecutorId
     ids: list[CallId]
     attempts: list[int]
@@ -364,6 +366,8 @@ class CallsCompleted:
 
 @frozen(kw_only=True)
 class CallFailed:
+    """`cpu_us` is what the whole attempt took, all its steps together."""
+
     executor: ExecutorId
     id: CallId
     attempt: int

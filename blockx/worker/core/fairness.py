@@ -46,22 +46,27 @@ class DeficitRing(Generic[FlowT]):
             self._ring.append(flow)
 
     def remove(self, flow: FlowT) -> None:
-        """The flow has nothing to send any more: what is left of its turn is lost, what it has overdrawn is not."""
+        """The flow has nothing to send for now. It keeps what is left of its turn, and what it has overdrawn."""
         if flow.in_ring:
             flow.in_ring = False
             self._ring.remove(flow)
-            flow.deficit_us = min(flow.deficit_us, 0)
 
-    def head(self) -> FlowT | None:
-        """Whose turn it is now, with a deficit above 0; None if nobody has anything to send."""
-        while self._ring:
+    def __bool__(self) -> bool:
+        return bool(self._ring)
+
+    def head(self) -> FlowT:
+        """Whose turn it is, with a deficit above 0.
+
+        To be asked only if the ring is not empty and something can be sent: it passes the turns of those that have
+        overdrawn, and without room nobody else would make use of that.
+        """
+        while True:
             flow = self._ring[0]
             if flow.deficit_us <= 0:
                 flow.deficit_us += QUANTUM_US
             if flow.deficit_us > 0:
                 return flow
             self._ring.rotate(-1)
-        return None
 
     def charge(self, flow: FlowT, sent_us: float) -> None:
         """The head has sent this much work; if that used up its turn the next one is the head."""

@@ -102,7 +102,7 @@ class ExecutorLoad:
         running = self.running()
         in_time = math.ceil((self._settings.backlog_us - self.estimated_us()) / cost_us)
         return min(
-            max(in_time, MIN_BACKLOG_CALLS - running),
+            max(in_time, 1),
             self._most_running - running,
             self._settings.max_suspended_calls - len(self.owned),
         )
