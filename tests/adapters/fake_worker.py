@@ -22,7 +22,7 @@ class FakeWorker:
     """`script` says how an accepted task ends at once (None: it runs until end()).
 
     `refusals` and `mutes` hold, per method, what its next calls meet: an error to raise before, or (mute) after the
-    request took effect no answer, ever.
+    request took effect no answer, ever. A watch takes up its tasks one by one, `snapshot_s` seconds each.
     """
 
     addr: str
@@ -32,7 +32,9 @@ class FakeWorker:
     leases: dict[TaskId, SlotId] = field(factory=dict)
     tasks: dict[TaskId, TaskResult | None] = field(factory=dict)
     submissions: list[TaskInput] = field(factory=list)
+    slot_ids: list[str] = field(factory=list)
     executions: list[TaskId] = field(factory=list)
+    snapshot_s: float = 0
     watches: list[list[str]] = field(factory=list)
     open_watches: list[list[str]] = field(factory=list)
     most_open_watches: int = 0
@@ -97,6 +99,7 @@ class FakeWorker:
         await self._meet("SubmitTask")
         task = api.task_input_from_pb(request.task)
         self.submissions.append(task)
+        self.slot_ids.append(request.slot_id)
         if task.task_id not in self.tasks:
             if request.slot_id and self.leases.get(task.task_id) != request.slot_id:
                 raise InvalidSlot(f"slot {request.slot_id!r} is not leased to task {task.task_id!r}")
@@ -118,26 +121,33 @@ class FakeWorker:
 
     async def _watch_tasks(self, request: pb.WatchTasksRequest, call: ServerCall, send: Send) -> None:
         await self._meet("WatchTasks")
-        ids = list(request.task_ids)
-        self.watches.append(ids)
+        ids: list[str] = []
+        self.watches.append(list(request.task_ids))
         self.open_watches.append(ids)
         self.most_open_watches = max(self.most_open_watches, len(self.open_watches))
         try:
-            await self._send_updates([TaskId(task_id) for task_id in ids], send)
+            running = []
+            for task_id in map(TaskId, request.task_ids):
+                ids.append(task_id)
+                snapshot = self._update(task_id)
+                if not snapshot.is_terminal:
+                    running.append(task_id)
+                await send(snapshot)
+                await trio.sleep(self.snapshot_s)
+            await self._send_ends(running, send)
         finally:
-            self.open_watches.remove(ids)
+            self.open_watches = [each for each in self.open_watches if each is not ids]
             still = {task_id for others in self.open_watches for task_id in others}
             self.unwatched += [each for each in ids if each not in still and self.tasks.get(TaskId(each), 0) is None]
 
-    async def _send_updates(self, ids: list[TaskId], send: Send) -> None:
-        for task_id in ids:
-            await send(self._update(task_id))
-        running = [task_id for task_id in ids if not self._update(task_id).is_terminal]
+    async def _send_ends(self, running: list[TaskId], send: Send) -> None:
         while running:
-            await self.changed.wait()
+            changed = self.changed
             for task_id in [each for each in running if self._update(each).is_terminal]:
                 running.remove(task_id)
                 await send(self._update(task_id))
+            if running:
+                await changed.wait()
 
     def _update(self, task_id: TaskId) -> pb.TaskUpdate:
         state = self._state(task_id)

@@ -185,7 +185,7 @@ async def test_a_submission_reserves_and_submits(world: World) -> None:
     async with world.client() as client:
         assert await client.submit(task("t")) == Submission("a:1", TaskState.RUNNING)
     assert world.a.submissions == [task("t")]
-    assert world.a.leases == {}
+    assert world.a.slot_ids == ["slot-0"]
 
 
 async def test_a_submission_may_use_a_reservation_made_before(world: World) -> None:
@@ -193,6 +193,7 @@ async def test_a_submission_may_use_a_reservation_made_before(world: World) -> N
         reservation = await client.reserve(T)
         await client.submit(task("t"), reservation)
     assert world.a.executions == ["t"]
+    assert world.a.slot_ids == [reservation.slot_id]
     assert len(world.c.reserves) == 1
 
 
@@ -207,7 +208,7 @@ async def test_a_submission_without_coordinators_needs_no_reservation(world: Wor
     async with world.client(workers=("a:1",)) as client:
         await client.submit(task("t"))
     assert world.a.executions == ["t"]
-    assert world.a.refusals == {}
+    assert world.a.slot_ids == [""]
 
 
 async def test_a_task_that_cannot_be_sent_is_refused_here(world: World) -> None:

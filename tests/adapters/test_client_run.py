@@ -204,6 +204,25 @@ async def test_a_lost_watch_is_opened_again(world: World, autojump_clock: trio.t
     assert world.a.executions == ["t"]
 
 
+async def test_each_loss_of_a_watch_has_the_whole_patience(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
+    world.a.script = lambda _: None
+    async with world.client() as client, trio.open_nursery() as nursery:
+
+        async def go_away_twice() -> None:
+            for _ in range(2):
+                await trio.sleep(60)
+                world.hosts["a:1"].crash()
+                await trio.sleep(6)
+                world.hosts["a:1"].is_up = True
+            await trio.sleep(60)
+            world.a.end("t")
+
+        nursery.start_soon(go_away_twice)
+        assert await client.run(task("t")) == WELL
+
+
 async def test_a_watch_that_the_worker_refuses_for_a_while_is_tried_again(
     world: World, autojump_clock: trio.testing.MockClock
 ) -> None:

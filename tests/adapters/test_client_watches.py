@@ -95,6 +95,7 @@ async def test_streams_are_merged_before_there_are_more_than_eight(
 async def test_while_streams_are_merged_every_task_stays_watched(
     world: World, runner: Runner, autojump_clock: trio.testing.MockClock
 ) -> None:
+    world.a.snapshot_s = 0.01
     for number in range(40):
         runner.start(f"t{number}")
         await trio.sleep(0.1)
@@ -108,6 +109,7 @@ async def test_while_streams_are_merged_every_task_stays_watched(
 async def test_a_burst_never_opens_more_than_eight_streams(
     world: World, runner: Runner, autojump_clock: trio.testing.MockClock
 ) -> None:
+    world.a.snapshot_s = 0.01
     for number in range(60):
         runner.start(f"t{number}")
         await trio.sleep(watches_module.BATCH_S * 1.1)
@@ -192,6 +194,22 @@ async def test_no_watch_has_more_ids_than_a_worker_accepts(
     runner.start(*(f"t{number}" for number in range(12)))
     await trio.sleep(1)
     assert sorted(map(len, world.a.open_watches)) == [1, 2, 5, 5]
+
+
+async def test_streams_that_are_too_many_to_merge_make_the_next_task_wait_for_one_to_end(
+    world: World, runner: Runner, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watches_module, "MAX_WATCHED_IDS", 5)
+    for number in range(9):
+        runner.start(f"t{number}")
+        await trio.sleep(0.1)
+    assert world.a.watches == [[f"t{number}"] for number in range(8)]
+    world.a.end("t0")
+    await trio.sleep(0.1)
+    assert world.a.watches[8:] == [["t8"]]
+    world.a.end("t8")
+    await trio.sleep(0.1)
+    assert set(runner.results) == {"t0", "t8"}
 
 
 async def test_closing_the_client_ends_its_watches(
