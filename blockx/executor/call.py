@@ -42,6 +42,16 @@ current_call: contextvars.ContextVar[QueuedCall | None] = contextvars.ContextVar
 """The call that code belongs to, also in tasks that it has started: to whom a printed line is attributed."""
 
 
+class Meter(Protocol):
+    """Whoever runs a call and knows what it has cost."""
+
+    def spent_ns(self) -> int: ...
+
+    def woken(self, task: trio.lowlevel.Task) -> None:
+        """A wait of this task, which belongs to the call, was answered; the task goes on in the next pass."""
+        ...
+
+
 class Waits:
     """Calls that are suspended on a read, by the number under which its answer will come."""
 
@@ -49,23 +59,23 @@ class Waits:
         self._outbox = outbox
         self._max_request_bytes = max_request_bytes
         self._last_id = 0
-        self._tasks: dict[int, trio.lowlevel.Task] = {}
+        self._sleepers: dict[int, tuple[trio.lowlevel.Task, Meter]] = {}
 
     def __len__(self) -> int:
-        return len(self._tasks)
+        return len(self._sleepers)
 
-    async def read(self, call_id: int, attempt: int, cpu_us: int, request: list[Any]) -> Any:
+    async def read(self, call_id: int, attempt: int, meter: Meter, request: list[Any]) -> Any:
         """Ask the worker and wait for its answer. Raises ReadError."""
         packed = pack_value(request)
         if len(packed) > self._max_request_bytes:
             raise ReadError(f"a {request[0]} of {len(packed)} bytes does not fit a frame; ask for less at a time")
         self._last_id += 1
         wait_id = self._last_id
-        self._tasks[wait_id] = trio.lowlevel.current_task()
-        self._outbox.waits(call_id, attempt, wait_id, cpu_us, packed)
+        self._sleepers[wait_id] = trio.lowlevel.current_task(), meter
+        self._outbox.waits(call_id, attempt, wait_id, meter.spent_ns() // 1000, packed)
 
         def give_up(_: object) -> trio.lowlevel.Abort:
-            del self._tasks[wait_id]
+            del self._sleepers[wait_id]
             return trio.lowlevel.Abort.SUCCEEDED
 
         return unpack_value(await trio.lowlevel.wait_task_rescheduled(give_up))
@@ -73,19 +83,15 @@ class Waits:
     def resume(self, answers: ResumeCalls) -> None:
         """Wake whoever waits for these answers; those who gave up are gone."""
         for wait_id, value, error in zip(answers.wait_ids, answers.values, answers.errors, strict=True):
-            task = self._tasks.pop(wait_id, None)
-            if task is None:
+            sleeper = self._sleepers.pop(wait_id, None)
+            if sleeper is None:
                 continue
+            task, meter = sleeper
+            meter.woken(task)
             if error is None:
                 trio.lowlevel.reschedule(task, outcome.Value(value))
             else:
                 trio.lowlevel.reschedule(task, outcome.Error(ReadError(error[1], retryable=error[2])))
-
-
-class Meter(Protocol):
-    """Whoever runs a call and knows what it has cost."""
-
-    def spent_ns(self) -> int: ...
 
 
 @define(eq=False)
@@ -102,7 +108,7 @@ class Port:
         if self.is_over:
             raise RuntimeError("this Context belongs to a call that has ended; use the one that the call was given")
         _, call_id, attempt, _ = self._call
-        return await self._waits.read(call_id, attempt, self._meter.spent_ns() // 1000, request)
+        return await self._waits.read(call_id, attempt, self._meter, request)
 
     def log(self, level: str, message: str) -> None:
         self._outbox.log(self._call[1], level, message)

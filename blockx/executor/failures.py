@@ -23,6 +23,10 @@ class BadArguments(TypeError):
     """A call's arguments do not fit the signature of its function."""
 
 
+class ValueTooLarge(Exception):
+    """A call's value does not fit a frame."""
+
+
 @frozen
 class Failure:
     """Why an attempt of a call failed. The texts are valid Unicode and of bounded size."""
@@ -46,6 +50,8 @@ def failure_of(error: BaseException) -> Failure:
         code, retryable = CallErrorCode.IO_ERROR, cause.retryable
     elif isinstance(cause, BadArguments):
         return Failure(CallErrorCode.BAD_ARGUMENTS, "TypeError", str(cause))
+    elif isinstance(cause, ValueTooLarge):
+        return Failure(CallErrorCode.VALUE_TOO_LARGE, "", str(cause))
     elif isinstance(cause, UnserializableValue):
         code = CallErrorCode.UNSERIALIZABLE
     return Failure(code, type(cause).__qualname__, _message_of(cause), _traceback_of(error), retryable)

@@ -45,8 +45,9 @@ class Pool:
         self._slice_end_ns = 0
         self._paused = False
         self._burst = 1
-        self._coming = 0
-        self._idle = trio.lowlevel.ParkingLot()
+        self.coming = 0
+        """Runners that will look into the queue in this scheduler pass: woken for it, or by an answer to their call."""
+        self._idle: list[Runner] = []
         self._drained = trio.lowlevel.ParkingLot()
         self._nursery: trio.Nursery | None = None
 
@@ -83,9 +84,13 @@ class Pool:
     # ----------------------------------------------------------------------------------------------------------------
     # For runners
 
-    def take(self) -> QueuedCall | None:
-        """The next call to begin; None if there is none, or another runner has the queue."""
-        if self._paused:
+    def take(self, *, is_first: bool) -> QueuedCall | None:
+        """The next call to begin; None if there is none, or another runner has the queue.
+
+        The first call after its runner has arrived may begin while the queue is paused: there are no more of these than
+        runners in this pass, and where calls suspend, sending every other runner to rest would double the switches.
+        """
+        if self._paused and not is_first:
             return None
         while self.queue:
             call = self.queue.popleft()
@@ -104,20 +109,20 @@ class Pool:
         """See to it that the queue has a runner; after a call has suspended, that it has several."""
         if self._paused or not self.queue:
             return
-        wanted = min(self._burst, len(self.queue)) - self._coming
+        wanted = min(self._burst, len(self.queue)) - self.coming
         for _ in range(wanted):
             if not self._wake_one():
                 return
 
     def _wake_one(self) -> bool:
-        if len(self._idle):
-            self._idle.unpark()
+        if self._idle:
+            self._idle.pop().rouse()
         elif self._runners < self._max_runners and self._nursery is not None:
             self._runners += 1
+            self.coming += 1
             self._nursery.start_soon(Runner(self).run)
         else:
             return False
-        self._coming += 1
         return True
 
     def suspend(self, runner: Runner) -> None:
@@ -132,29 +137,32 @@ class Pool:
         if not self.suspended and not self.queue:
             self._drained.unpark_all()
 
-    def arrived(self) -> None:
-        """A runner that was woken is here."""
-        self._coming -= 1
-        self.start_clock()
-
     def start_clock(self) -> None:
         """Something else ran before: charge from here on. Where the last slice was used up, it was by idling."""
         self.mark_ns = perf_counter_ns()
         if self.slice_is_over and not self._paused:
             self._slice_end_ns = self.mark_ns + SLICE_NS
 
-    async def rest(self) -> bool:
-        """Wait for work. False if so many runners are idle that this one should end."""
+    def has_runners_enough(self) -> bool:
+        """Whether a runner that has nothing to do should end; it is no longer counted then."""
+        if len(self._idle) < MAX_IDLE_RUNNERS:
+            return False
+        self._runners -= 1
+        return True
+
+    async def rest(self, runner: Runner) -> None:
+        """Wait for work: until the runner is roused."""
         if not self.queue:
             self._burst = 1
             if not self.suspended:
                 self._drained.unpark_all()
-        if len(self._idle) >= MAX_IDLE_RUNNERS:
-            self._runners -= 1
-            return False
-        await self._idle.park()
-        self.arrived()
-        return True
+        self._idle.append(runner)
+
+        def give_up(_: object) -> trio.lowlevel.Abort:
+            self._idle.remove(runner)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(give_up)
 
     @property
     def slice_is_over(self) -> bool:
@@ -162,6 +170,8 @@ class Pool:
 
     async def turn(self) -> None:
         """Let the loop turn, longer while the worker does not take what there is; then a new time slice begins."""
+        if self._paused:
+            return
         self._paused = True
         try:
             await self.outbox.wait_not_full()

@@ -8,11 +8,11 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import trio
+from attrs import frozen
 
 from blockx.errors import ProtocolError
 from blockx.executor.call import Port, QueuedCall, current_call
-from blockx.executor.failures import BadArguments, Failure, failure_of, is_cancellation
-from blockx.model import CallErrorCode
+from blockx.executor.failures import BadArguments, ValueTooLarge, failure_of, is_cancellation
 from blockx.wire.values import pack_value, unpack_value
 
 if TYPE_CHECKING:
@@ -23,15 +23,28 @@ if TYPE_CHECKING:
     Coro = Coroutine[Any, Any, Any]
 
 
+@frozen(eq=False)
+class _Suspended:
+    """A call that did not end at its first step: its coroutine, its context, and what it yielded to the loop."""
+
+    coro: Coro
+    isolated: contextvars.Context
+    message: Any
+
+
 class Runner:
     """The state of one runner: the call that it steps, what that has cost, and the scope to cancel it by."""
 
     def __init__(self, pool: Pool) -> None:
         self.scope = trio.CancelScope()
         self._pool = pool
+        self._task: trio.lowlevel.Task | None = None
         self._call: QueuedCall | None = None
         self._port: Port | None = None
         self._cpu_ns = 0
+        self._is_disordered = False
+        self._is_coming = True
+        self._is_fresh = True
 
     def is_running(self, call_id: int, attempt: int) -> bool:
         return self._call is not None and self._call[1:3] == (call_id, attempt)
@@ -44,58 +57,91 @@ class Runner:
         """What the current call has cost so far, its running step included."""
         return self._cpu_ns + perf_counter_ns() - self._pool.mark_ns
 
+    def woken(self, task: trio.lowlevel.Task) -> None:
+        """This task's wait was answered: if it is the runner's own, the runner is on its way to the queue."""
+        if task is self._task:
+            self._expect()
+
+    def rouse(self) -> None:
+        """Let the runner, which rests, look into the queue."""
+        assert self._task is not None
+        self._expect()
+        trio.lowlevel.reschedule(self._task)
+
+    def _expect(self) -> None:
+        if not self._is_coming:
+            self._is_coming = True
+            self._pool.coming += 1
+
+    def _arrive(self) -> None:
+        if self._is_coming:
+            self._is_coming = False
+            self._pool.coming -= 1
+        self._is_fresh = True
+        self._pool.start_clock()
+
     async def run(self) -> None:
         """Serve the queue. A cancel scope serves many calls, until one was cancelled or left scopes of its own open."""
-        self._pool.arrived()
-        task = trio.lowlevel.current_task()
+        self._task = trio.lowlevel.current_task()
+        self._arrive()
         goes_on = True
         while goes_on:
-            left_open = False
+            self._is_disordered = False
             try:
                 with trio.CancelScope() as self.scope:
-                    goes_on = await self._serve(task)
-                    left_open = has_open_scopes(task, self.scope)
+                    goes_on = await self._serve()
             except RuntimeError:
-                if not left_open:
+                if not self._is_disordered:
                     raise
-                disown_nurseries(task)
+                disown_nurseries(self._task)
 
-    async def _serve(self, task: trio.lowlevel.Task) -> bool:
+    async def _serve(self) -> bool:
         """Take calls while the scope is good. False if the pool has runners enough without this one."""
         pool = self._pool
-        while not self.scope.cancel_called and not has_open_scopes(task, self.scope):
-            call = pool.take()
+        while not self.scope.cancel_called and not self._is_disordered:
+            call = pool.take(is_first=self._is_fresh)
+            self._is_fresh = False
             if call is None:
-                if not await pool.rest():
+                if pool.has_runners_enough():
                     return False
+                await pool.rest(self)
+                self._arrive()
                 continue
             self._call, self._port, self._cpu_ns = call, None, 0
-            await self._run_call(call, task)
+            suspended = self._begin(call)
+            if suspended is not None:
+                await self._see_through(call, suspended)
             self._call = None
             if pool.slice_is_over:
                 await pool.turn()
         return True
 
-    async def _run_call(self, call: QueuedCall, task: trio.lowlevel.Task) -> None:
-        """Everything that the function may do ends here, in a result or a failure."""
+    def _begin(self, call: QueuedCall) -> _Suspended | None:
+        """Run a call, if it ends at once to its end. Whatever the function does becomes a result or a failure."""
         try:
-            value = await self._evaluate(call)
-            if has_open_scopes(task, self.scope):
-                raise RuntimeError(
-                    "the function left a cancel scope or nursery open; close async generators with contextlib.aclosing"
-                )
-            packed = pack_value(value)
+            value = self._first_step(call)
+            if type(value) is _Suspended:
+                return value
+            self._conclude(call, value)
         except BaseException as error:
-            if is_cancellation(error) and not self.scope.cancel_called:
-                raise
-            self._fail(call, failure_of(error))
-        else:
-            self._complete(call, packed)
+            self._end_badly(call, error)
+        return None
 
-    async def _evaluate(self, call: QueuedCall) -> Any:
-        batch, _, _, packed_args = call
-        function = batch.function
-        args, kwargs = _arguments(packed_args)
+    async def _see_through(self, call: QueuedCall, suspended: _Suspended) -> None:
+        self._charge()
+        self._pool.suspend(self)
+        try:
+            value = await self._drive(suspended.coro, suspended.isolated, suspended.message)
+            self._conclude(call, value)
+        except BaseException as error:
+            self._end_badly(call, error)
+        finally:
+            self._pool.resume(self)
+
+    def _first_step(self, call: QueuedCall) -> Any:
+        """The function's value, or _Suspended."""
+        function = call[0].function
+        args, kwargs = _arguments(call[3])
         mismatch = function.mismatch(args, kwargs)
         if mismatch is not None:
             raise BadArguments(mismatch)
@@ -105,19 +151,11 @@ class Runner:
         isolated = self._pool.fresh_context.copy()
         if not function.is_async:
             return isolated.run(_call_plain, call, function.call, args, kwargs)
-        return await self._step(call, function.call(*args, **kwargs), isolated)
-
-    async def _step(self, call: QueuedCall, coro: Coro, isolated: contextvars.Context) -> Any:
+        coro = function.call(*args, **kwargs)
         try:
-            message = isolated.run(_first_step, call, coro)
+            return _Suspended(coro, isolated, isolated.run(_start_coroutine, call, coro))
         except StopIteration as stop:
             return stop.value
-        self._charge()
-        self._pool.suspend(self)
-        try:
-            return await self._drive(coro, isolated, message)
-        finally:
-            self._pool.resume(self)
 
     @types.coroutine
     def _drive(self, coro: Coro, isolated: contextvars.Context, message: Any) -> Generator[Any, Any, Any]:
@@ -128,7 +166,7 @@ class Runner:
                 answer = yield message
             except BaseException as error:
                 resume, answer = coro.throw, error
-            self._pool.start_clock()
+            self._arrive()
             try:
                 message = isolated.run(resume, answer)
             except StopIteration as stop:
@@ -140,34 +178,38 @@ class Runner:
         self._cpu_ns += now_ns - self._pool.mark_ns
         self._pool.mark_ns = now_ns
 
+    def _conclude(self, call: QueuedCall, value: Any) -> None:
+        """The function has returned. Raises what makes its call a failure after all."""
+        if self._task is not None and has_open_scopes(self._task, self.scope):
+            self._is_disordered = True
+            raise RuntimeError(
+                "the function left a cancel scope or nursery open; close async generators with contextlib.aclosing"
+            )
+        packed = pack_value(value)
+        if len(packed) > self._pool.max_value_bytes:
+            raise ValueTooLarge(f"the value has {len(packed)} bytes; at most {self._pool.max_value_bytes} can be sent")
+        if self._end():
+            self._pool.outbox.completed(call[1], call[2], self._cpu_ns // 1000, packed)
+        else:
+            self._pool.outbox.end_line(call[1])
+
+    def _end_badly(self, call: QueuedCall, error: BaseException) -> None:
+        """The function has raised, or its value cannot be sent."""
+        if self._task is not None and has_open_scopes(self._task, self.scope):
+            self._is_disordered = True
+        if is_cancellation(error) and not self.scope.cancel_called:
+            raise error
+        if self._end():
+            self._pool.outbox.failed(call[1], call[2], self._cpu_ns // 1000, failure_of(error))
+        else:
+            self._pool.outbox.end_line(call[1])
+
     def _end(self) -> bool:
         """The call is over and paid for. False if it was cancelled: then nobody waits for its answer."""
         self._charge()
         if self._port is not None:
             self._port.is_over = True
         return not self.scope.cancel_called
-
-    def _complete(self, call: QueuedCall, packed: bytes) -> None:
-        _, call_id, attempt, _ = call
-        limit = self._pool.max_value_bytes
-        if len(packed) > limit:
-            self._fail(
-                call,
-                Failure(
-                    CallErrorCode.VALUE_TOO_LARGE, "", f"the value has {len(packed)} bytes, at most {limit} can be sent"
-                ),
-            )
-        elif self._end():
-            self._pool.outbox.completed(call_id, attempt, self._cpu_ns // 1000, packed)
-        else:
-            self._pool.outbox.end_line(call_id)
-
-    def _fail(self, call: QueuedCall, failure: Failure) -> None:
-        _, call_id, attempt, _ = call
-        if self._end():
-            self._pool.outbox.failed(call_id, attempt, self._cpu_ns // 1000, failure)
-        else:
-            self._pool.outbox.end_line(call_id)
 
 
 def _arguments(packed: bytes) -> tuple[list[Any], dict[str, Any]]:
@@ -183,7 +225,7 @@ def _call_plain(call: QueuedCall, function: Callable[..., Any], args: list[Any],
     return function(*args, **kwargs)
 
 
-def _first_step(call: QueuedCall, coro: Coro) -> Any:
+def _start_coroutine(call: QueuedCall, coro: Coro) -> Any:
     current_call.set(call)
     return coro.send(None)
 

@@ -78,7 +78,7 @@ def is_sound(root: object) -> bool:
                     return False
             elif depth > MAX_DEPTH or (type(parts) is dict and not _has_str_keys(parts)):
                 return False
-            else:
+            elif not LEAVES.issuperset(map(type, _values(parts))):
                 below += [part for part in _values(parts) if type(part) not in LEAVES]
         level, depth = below, depth + 1
     return True
@@ -89,7 +89,7 @@ def _has_str_keys(parts: dict[Any, Any]) -> bool:
 
 
 def _values(parts: Parts) -> Iterable[object]:
-    return parts.values() if isinstance(parts, dict) else parts
+    return parts.values() if type(parts) is dict else parts
 
 
 def first_fault(root: object, *, for_json: bool = False) -> str | None:
