@@ -41,7 +41,7 @@ def test_a_worker_alone_is_reached_directly(tmp_path: Path, capsys: pytest.Captu
 def test_a_coordinator_without_workers_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with server("coordinator", "--listen", "127.0.0.1:0", cwd=tmp_path) as coordinator:
         address = coordinator.addresses["coordinator"]
-        assert run(["run", "hello_world", "ct2", "--coordinator", address, "--timeout", "2"]) == 3
+        assert run(["submit", str(ROOT / "examples" / "hello.json"), "--coordinator", address]) == 3
         assert "worker" in capsys.readouterr().err
         assert coordinator.stop() == 0
 

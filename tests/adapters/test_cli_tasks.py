@@ -186,11 +186,13 @@ def test_a_bad_task_is_bad_usage(
 
 
 @pytest.mark.parametrize("flag", ["--coordinator", "--worker"])
-def test_nobody_there_is_out_of_reach_and_says_what_to_do(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nobody_there_is_out_of_reach_and_says_what_to_do(
+    flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with socket.socket() as held:  # bound, but not listening
         held.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{held.getsockname()[1]}"
-        assert run(["run", "echo", flag, address, "--timeout", "2"]) == 3
+        assert run(["submit", task_file(tmp_path), flag, address]) == 3
     captured = capsys.readouterr()
     assert address in captured.err
     assert "`blockx dev DIR` starts a cluster here" in captured.err
