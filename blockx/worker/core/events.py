@@ -378,7 +378,11 @@ class CallFailed:
 
 @frozen(kw_only=True)
 class CallsWaited:
-    """Calls suspended on reads. Answered by StartReads for current attempts; the rest is dropped, counted."""
+    """Calls suspended on reads. Answered by StartReads for current attempts; the rest is dropped, counted.
+
+    A call may have several reads outstanding and waits until the last is answered. `cpu_us[i]` is that of the attempt
+    so far; the answer that ends it brings the whole.
+    """
 
     executor: ExecutorId
     ids: list[CallId]
