@@ -3,6 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from blockx.wire import messages as m
 from blockx.wire.frames import MAX_FRAME_BYTES, encode
 from blockx.worker.core import events as ev
 from blockx.worker.outgoing import FRAME_TARGET_BYTES, MAX_VALUE_BYTES, execute_calls, resume_calls
@@ -51,7 +52,7 @@ def test_split_answers_keep_values_and_errors_together(sizes: list[int]) -> None
 
 def test_the_largest_value_fits_a_frame() -> None:
     largest = bytes(MAX_VALUE_BYTES)
-    frames = [*execute_calls(send([largest]), 5), *resume_calls(resume([largest]))]
+    frames: list[m.Message] = [*execute_calls(send([largest]), 5), *resume_calls(resume([largest]))]
     assert all(len(encode(frame)) <= MAX_FRAME_BYTES + 4 for frame in frames)
 
 
