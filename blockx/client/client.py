@@ -67,7 +67,6 @@ class Client:
         self._parts = _Parts(
             nursery=nursery,
             stack=stack,
-            channels=channels,
             peers=peers,
             placement=Placement(peers, self._timeout, self._jitter),
             watches=Watches(peers, nursery, self._timeout, self._jitter),
@@ -202,14 +201,12 @@ class _Parts:
 
     nursery: trio.Nursery
     stack: AsyncExitStack
-    channels: ChannelPool
     peers: Peers
     placement: Placement
     watches: Watches
 
     async def close(self) -> None:
         """End everything. The nursery does not see the error of the block: users get it as it is, in no group."""
-        self.channels.close()
         self.nursery.cancel_scope.cancel()
         await self.stack.aclose()
 

@@ -10,7 +10,7 @@ from blockx.rpc.channel import Channel
 
 
 class ChannelPool:
-    """The channels run in the nursery that is given; all are closed by close() or when it is cancelled.
+    """The channels run in the nursery that is given; all end when it is cancelled.
 
     `make` opens the channel to an address; other networks than TCP bring their own.
     """
@@ -33,7 +33,3 @@ class ChannelPool:
         channel = self._channels.pop(addr, None)
         if channel is not None:
             channel.close()
-
-    def close(self) -> None:
-        for addr in list(self._channels):
-            self.drop(addr)
