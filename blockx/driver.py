@@ -46,8 +46,11 @@ class Driver(Generic[E, C]):
         self._wake = trio.Event()
         self.log: deque[tuple[int, E, list[C]]] = deque(maxlen=log_size)
 
-    def feed(self, event: E) -> None:
-        """Let the core handle an event now and execute what it asks for. Raises what the core refuses with."""
+    def feed(self, event: E) -> int:
+        """Let the core handle an event now and execute what it asks for; returns that time in monotonic ms.
+
+        Raises what the core refuses with.
+        """
         now = now_ms()
         commands = self._core.handle(event, now)
         if self.log.maxlen:
@@ -56,6 +59,7 @@ class Driver(Generic[E, C]):
         if not self._executing:
             self._drain()
         self._wake_timer_if_earlier()
+        return now
 
     def _drain(self) -> None:
         self._executing = True

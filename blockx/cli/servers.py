@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -65,7 +65,7 @@ def dev(
     from blockx.worker.app import WorkerConfig
 
     _setup_logs(log_format)
-    worker = _load(WorkerConfig, "worker", config_file, functions=functions, listen=worker_listen, **_worker(flags))
+    worker = _load(WorkerConfig, "worker", config_file, functions=functions, listen=worker_listen, **flags)
     coordinator = _load(CoordinatorConfig, "coordinator", config_file, listen=coordinator_listen)
     if tables is not None:
         apply_tables(worker.database, tables)
@@ -102,7 +102,7 @@ def worker(registry: str, config_file: str | None, log_format: str | None, **fla
 
     _setup_logs(log_format)
     cluster = _registry(registry)
-    settings = _load(WorkerConfig, "worker", config_file, **_worker(flags))
+    settings = _load(WorkerConfig, "worker", config_file, **flags)
     exit_codes: list[int] = []
 
     async def run(*, task_status: trio.TaskStatus[Any]) -> None:
@@ -170,11 +170,6 @@ def executor(socket_path: str, token_file: IO[str] | None) -> int:
 
 
 COMMANDS = (dev, worker, coordinator, executor)
-
-
-def _worker(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags of a worker under the names of its settings."""
-    return {("processes" if name == "executors" else name): value for name, value in flags.items()}
 
 
 def _load(cls: type[Any], section: str, config_file: str | None, **flags: Any) -> Any:

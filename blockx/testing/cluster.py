@@ -56,7 +56,7 @@ async def local_cluster(
             "listen": "127.0.0.1:0",
             "database": database,
             "bundles": bundles,
-            "processes": executors,
+            "executors": executors,
             "slots": slots,
         }
         worker = config.load(WorkerConfig, file={}, environ=environ, flags=flags, section="worker")

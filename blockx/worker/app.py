@@ -69,7 +69,7 @@ class WorkerConfig:
     retained_spool_bytes: int = 4 * 1024**3
     core: WorkerSettings = field(factory=WorkerSettings)
     dispatcher: DispatcherSettings = field(factory=DispatcherSettings)
-    executors: ExecutorSettings = field(factory=ExecutorSettings)
+    pool: ExecutorSettings = field(factory=ExecutorSettings)
     admission: AdmissionSettings = field(factory=AdmissionSettings)
     io: ScopeLimits = field(factory=ScopeLimits)
 
@@ -144,11 +144,11 @@ class _Worker:
             DispatcherCore(config.dispatcher, random.random),
             directory_view(config.functions),
             self._result_store(private),
-            call_budget_us=config.executors.call_deadline_ms * 1000,
+            call_budget_us=config.pool.call_deadline_ms * 1000,
             on_draining=self._heartbeat.urge,
         )
         self._pool = ExecutorPool(
-            config.executors, config.worker_id or config.listen, self._control.code, self._listener, self._pool_events()
+            config.pool, config.worker_id or config.listen, self._control.code, self._listener, self._pool_events()
         )
         self._control.pool = self._pool
         self._control.phases = self._phases()

@@ -11,7 +11,7 @@ import trio
 from attrs import evolve
 
 from blockx.driver import Driver, now_ms
-from blockx.model import TaskId, TaskInput, TaskResult, TaskUpdate
+from blockx.model import FailureCode, PluginResult, TaskId, TaskInput, TaskResult, TaskUpdate
 from blockx.plugins import TaskContext
 from blockx.wire import messages as m
 from blockx.worker.code import CodeView
@@ -78,11 +78,11 @@ class Control:
             nursery.start_soon(self.worker.run_timers)
             nursery.start_soon(self.calls.run_timers)
 
-    def submit(self, task: TaskInput, event: ev.TaskSubmitted) -> None:
-        """Feed a submission, with the task at hand if it is accepted. Raises what the core refuses with."""
+    def submit(self, task: TaskInput, event: ev.TaskSubmitted) -> int:
+        """Feed a submission, with the task at hand if it is accepted; returns when. Raises what the core refuses with."""
         self._inputs[task.task_id] = task
         try:
-            self.worker.feed(event)
+            return self.worker.feed(event)
         finally:
             self._inputs.pop(task.task_id, None)
 
@@ -208,13 +208,21 @@ def _result(run: TaskRun, command: ev.ConvergeTask) -> TaskResult:
         failure_code=outcome.failure,
         failure_message=outcome.message,
         retryable=outcome.retryable,
-        plugin_results=outcome.plugin_results,
+        plugin_results=outcome.plugin_results or _failed_plugin(run, outcome),
         failed_call=outcome.failed_call,
         receipt=receipt,
         read_blocks=read_blocks,
         read_blocks_truncated=truncated,
         code_epoch=run.code.epoch,
     )
+
+
+def _failed_plugin(run: TaskRun, outcome: ev.Outcome) -> tuple[PluginResult, ...]:
+    """After PLUGIN_FAILED there is one plugin result, also where the core itself failed the phase (commit timeout)."""
+    handler = run.task.result_handler
+    if outcome.failure is not FailureCode.PLUGIN_FAILED or handler is None:
+        return ()
+    return (PluginResult(handler.type, success=False, failure_code=outcome.failure.value),)
 
 
 def _just_after(deadline_ms: int) -> float:

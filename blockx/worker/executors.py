@@ -13,7 +13,7 @@ import structlog
 import trio
 from attrs import define, field, frozen
 
-from blockx.errors import ProtocolError
+from blockx.errors import ConfigError, ProtocolError
 from blockx.model import CallErrorCode
 from blockx.stream import MessageStream
 from blockx.wire import messages as m
@@ -35,16 +35,29 @@ EXIT_GRACE_S = 1.0
 class ExecutorSettings:
     """How executors are run. Times in milliseconds."""
 
-    processes: int = field(
+    executors: int = field(
         factory=lambda: os.cpu_count() or 1, metadata={"env": "EXECUTOR_PROCESSES", "default": "number of CPUs"}
     )
+    """Executor processes."""
     heartbeat_ms: int = field(default=1_000, metadata={"env": "EXECUTOR_HEARTBEAT_MS"})
+    """How often an executor says that it is alive."""
     silence_ms: int = field(default=15_000, metadata={"env": "EXECUTOR_SILENCE_MS"})
     """An executor that says nothing for this long is stuck in one call; it is killed and replaced."""
     load_timeout_ms: int = 30_000
+    """How long an executor may take to start and import the functions."""
     call_deadline_ms: int = 5_000
+    """Budget of CPU and backend time that each call is given."""
     restart_base_ms: int = field(default=100, metadata={"env": "EXECUTOR_RESTART_BASE_MS"})
+    """Pause before an executor that never got ready is started again; doubled with each further one."""
     restart_max_ms: int = field(default=5_000, metadata={"env": "EXECUTOR_RESTART_MAX_MS"})
+    """Longest pause between starts of an executor."""
+
+    def __attrs_post_init__(self) -> None:
+        for name in ("executors", "heartbeat_ms", "silence_ms", "load_timeout_ms", "call_deadline_ms"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} must be positive, not {getattr(self, name)}")
+        if self.silence_ms <= 2 * self.heartbeat_ms:
+            raise ConfigError(f"silence_ms {self.silence_ms} must be above two heartbeat_ms of {self.heartbeat_ms}")
 
 
 @frozen(kw_only=True)
@@ -72,7 +85,7 @@ class Executor:
 
 
 class ExecutorPool:
-    """Keeps `settings.processes` executors alive until cancelled or stopped."""
+    """Keeps `settings.executors` executors alive until cancelled or stopped."""
 
     def __init__(
         self, settings: ExecutorSettings, worker_id: str, code: CodeView, listener: Listener, events: PoolEvents
@@ -110,7 +123,7 @@ class ExecutorPool:
     async def run(self) -> None:
         """Keep every seat filled. Cancelled: processes are killed. After stop(): returns when all have exited."""
         async with trio.open_nursery() as nursery:
-            for _ in range(self._settings.processes):
+            for _ in range(self._settings.executors):
                 nursery.start_soon(self._keep_filled)
 
     def stop(self, grace_ms: int) -> None:
@@ -259,7 +272,7 @@ class ExecutorPool:
         """Why the worker cannot become ready by waiting; None while it still may."""
         if executor is not None and executor.load_error is not None:
             return f"the functions could not be loaded: {executor.load_error}"
-        if self._failed_starts >= 3 * self._settings.processes:
+        if self._failed_starts >= 3 * self._settings.executors:
             return f"executors keep ending before they have loaded the functions; the last one {reason}"
         return None
 

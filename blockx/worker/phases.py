@@ -9,7 +9,7 @@ import structlog
 import trio
 from attrs import define, evolve, field, frozen
 
-from blockx.errors import CommitRefused, PluginError, ReadError, UnserializableValue
+from blockx.errors import CommitRefused, ConfigError, PluginError, ReadError, UnserializableValue
 from blockx.model import CallErrorCode, FailedCall, FailureCode, PluginResult, Receipt, TaskInput
 from blockx.plugins import ActivationCheck, CallBuilder, CallList, Outputs, TaskContext, WriterPlugin
 from blockx.wire.values import unpack_value
@@ -33,8 +33,16 @@ class AdmissionSettings:
     """How many tasks may be in one phase at a time."""
 
     builder_slots: int = 16
+    """Tasks that build their calls at a time."""
     executor_task_slots: int = 32
+    """Tasks whose calls run at a time; one without calls takes none."""
     plugin_slots: int = 16
+    """Tasks that write at a time."""
+
+    def __attrs_post_init__(self) -> None:
+        for name in ("builder_slots", "executor_task_slots", "plugin_slots"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} must be positive, not {getattr(self, name)}")
 
 
 class Admission:

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from blockx import api
-from blockx.driver import now_ms
 from blockx.errors import InvalidArgument, NotFound
 from blockx.model import Reservation, SlotId, Submission, TaskId, TaskUpdate
 from blockx.proto import worker_pb2 as pb
@@ -43,8 +42,8 @@ class _Handlers:
         self, request: pb.RequestTaskSlotRequest, call: ServerCall
     ) -> pb.RequestTaskSlotResponse:
         task_id = TaskId(request.task_id)
-        self._control.worker.feed(ev.SlotRequested(task_id, request.ttl_ms, _fresh_slot_id()))
-        view = self._control.core.task(task_id, now_ms())
+        now = self._control.worker.feed(ev.SlotRequested(task_id, request.ttl_ms, _fresh_slot_id()))
+        view = self._control.core.task(task_id, now)
         assert view is not None, "a granted request leaves a lease, a task or a result"
         addr = self._control.addr
         return api.slot_to_pb(Reservation(addr, view.slot_id, view.state, view.lease_remaining_ms))
@@ -55,7 +54,7 @@ class _Handlers:
         task = api.task_input_from_pb(request.task)
         digest = check_payload(task)
         mismatch = self._control.core.payload_mismatch(task.task_id, digest)
-        self._control.submit(
+        now = self._control.submit(
             task,
             ev.TaskSubmitted(
                 task_id=task.task_id,
@@ -65,7 +64,7 @@ class _Handlers:
                 fresh_slot_id=_fresh_slot_id(),
             ),
         )
-        view = self._control.core.task(task.task_id, now_ms())
+        view = self._control.core.task(task.task_id, now)
         assert view is not None, "an accepted task is known"
         return api.submission_to_pb(Submission(self._control.addr, view.state, mismatch))
 

@@ -55,7 +55,7 @@ def test_dev_applies_a_table_schema_first(tmp_path: Path) -> None:
 
 
 def test_settings_of_the_file_reach_the_worker(tmp_path: Path) -> None:
-    (tmp_path / "blockx.toml").write_text(f'[worker]\nlisten = "127.0.0.1:0"\nfunctions = "{HELLO}"\nprocesses = 1\n')
+    (tmp_path / "blockx.toml").write_text(f'[worker]\nlisten = "127.0.0.1:0"\nfunctions = "{HELLO}"\nexecutors = 1\n')
     with server("worker", "--config", "blockx.toml", cwd=tmp_path) as worker:
         assert worker.addresses["worker"] != "127.0.0.1:7071"
 

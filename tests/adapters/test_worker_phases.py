@@ -71,6 +71,7 @@ async def test_a_writer_that_lingers_after_its_commit_says_that_its_rows_are_the
         update = await worker.end("t")
         assert update.result is not None
         assert (update.result.failure_code, update.result.retryable) == (FailureCode.PLUGIN_FAILED, True)
+        assert [(plugin.plugin_name, plugin.success) for plugin in update.result.plugin_results] == [("Late", False)]
 
 
 async def test_a_defect_of_a_writer_fails_its_task_and_no_other(mock_clock: MockClock, tmp_path: Path) -> None:

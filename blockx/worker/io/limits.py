@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from attrs import field, frozen
 
+from blockx.errors import ConfigError
+
+MAX_ANSWER_BYTES = 15 * 1024 * 1024
+"""What fits a frame of 16 MiB beside all else that it carries."""
+
 
 @frozen(kw_only=True)
 class ScopeLimits:
@@ -13,8 +18,8 @@ class ScopeLimits:
     """What one task keeps of its reads; least recently used leaves first."""
     batch_keys: int = 500
     """Keys of one table request; measured: flat from 256 on, and some forms of SQL degrade at 1 000."""
-    answer_bytes: int = 15 * 1024 * 1024
-    """One answer to an executor; it has to fit into a frame of 16 MiB."""
+    answer_bytes: int = MAX_ANSWER_BYTES
+    """One answer to an executor at most."""
     io_builder_attempts: int = 5
     """How often a read of a builder is attempted."""
     io_call_attempts: int = 3
@@ -27,3 +32,7 @@ class ScopeLimits:
     """Longest pause between attempts of a read or write."""
     read_blocks: int = 1_000
     """Blocks that a task's result names as read."""
+
+    def __attrs_post_init__(self) -> None:
+        if not 0 < self.answer_bytes <= MAX_ANSWER_BYTES:
+            raise ConfigError(f"answer_bytes must be from 1 to {MAX_ANSWER_BYTES}, not {self.answer_bytes}")
