@@ -79,7 +79,7 @@ class Control:
             nursery.start_soon(self.calls.run_timers)
 
     def submit(self, task: TaskInput, event: ev.TaskSubmitted) -> int:
-        """Feed a submission, with the task at hand if it is accepted; returns when. Raises what the core refuses with."""
+        """Feed a submission, the task at hand if it is accepted; returns when. Raises what the core refuses with."""
         self._inputs[task.task_id] = task
         try:
             return self.worker.feed(event)

@@ -64,7 +64,7 @@ class ExecutorSettings:
 class PoolEvents:
     """Where the pool reports to. `changed(live, trouble)`: trouble says why no executor gets as far as Ready."""
 
-    feed: Callable[[ev.DispatcherEvent], None]
+    feed: Callable[[ev.DispatcherEvent], object]
     changed: Callable[[int, str | None], None]
     loaded: Callable[[list[str]], None]
     logged: Callable[[m.CallLog], None]

@@ -92,8 +92,8 @@ class TaskRun:
 class Phases:
     """What every task's phases share. `feed` takes worker events, `dispatch` dispatcher events."""
 
-    feed: Callable[[ev.WorkerEvent], None]
-    dispatch: Callable[[ev.DispatcherEvent], None]
+    feed: Callable[[ev.WorkerEvent], object]
+    dispatch: Callable[[ev.DispatcherEvent], object]
     open_scope: Callable[[TaskRun], TaskScope]
     builders: PluginRegistry[CallBuilder]
     writers: PluginRegistry[WriterPlugin]

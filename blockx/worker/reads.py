@@ -29,7 +29,7 @@ class _Batch:
 class CallReads:
     """`dispatch` takes the dispatcher's events."""
 
-    dispatch: Callable[[ev.DispatcherEvent], None]
+    dispatch: Callable[[ev.DispatcherEvent], object]
     _batches: dict[ev.ExecutorId, _Batch] = field(factory=dict, init=False)
 
     def start(self, run: TaskRun, command: ev.StartReads) -> None:

@@ -31,7 +31,7 @@ class ResultStore:
     directory: Path
     inline_bytes: int
     spool_bytes: int
-    on_full: Callable[[bool], None]
+    on_full: Callable[[bool], object]
     _kept: dict[TaskId, Kept] = field(factory=dict, init=False)
     _spooled: dict[TaskId, list[int]] = field(factory=dict, init=False)
     _used_bytes: int = field(default=0, init=False)

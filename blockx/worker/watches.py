@@ -38,8 +38,8 @@ class Subscription:
 class Watches:
     """`on_attached` and `on_detached` are called for each task that a stream begins and ceases to watch."""
 
-    on_attached: Callable[[TaskId], None]
-    on_detached: Callable[[TaskId], None]
+    on_attached: Callable[[TaskId], object]
+    on_detached: Callable[[TaskId], object]
     _by_task: dict[TaskId, set[Subscription]] = field(factory=dict, init=False)
 
     def attach(self, subscription: Subscription, task_id: TaskId) -> None:

@@ -6,10 +6,10 @@ Whatever is due by the time of asking counts as over already: a lease that ran o
 from __future__ import annotations
 
 from blockx.errors import CommitRefused, InvalidSlot, NoSlot, Unavailable
-from blockx.model import TaskId
+from blockx.model import TaskId, checked_task_id
 from blockx.worker.core.events import CommitRequested, Phase, SlotRequested, TaskSubmitted, WorkerEvent
 from blockx.worker.core.state import WorkerState
-from blockx.worker.core.validation import check_task_id, check_timeout, check_ttl
+from blockx.worker.core.validation import check_timeout, check_ttl
 
 
 def refuse(event: WorkerEvent, state: WorkerState, now_ms: int) -> None:
@@ -29,7 +29,7 @@ def refuse(event: WorkerEvent, state: WorkerState, now_ms: int) -> None:
 
 
 def _refuse_slot_request(event: SlotRequested, state: WorkerState, now_ms: int) -> None:
-    check_task_id(event.task_id)
+    checked_task_id(event.task_id)
     check_ttl(event.ttl_ms, state.settings)
     if state.live_lease(event.task_id, now_ms) is None and not state.was_accepted(event.task_id, now_ms):
         _refuse_if_unavailable(state, now_ms)
@@ -37,7 +37,7 @@ def _refuse_slot_request(event: SlotRequested, state: WorkerState, now_ms: int) 
 
 
 def _refuse_submission(event: TaskSubmitted, state: WorkerState, now_ms: int) -> None:
-    check_task_id(event.task_id)
+    checked_task_id(event.task_id)
     check_timeout(event.timeout_ms, state.settings)
     if state.was_accepted(event.task_id, now_ms):
         return

@@ -2,29 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from blockx.errors import InvalidArgument
 from blockx.worker.core.settings import WorkerSettings
-
-MAX_TASK_ID_BYTES = 256
-
-_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-"""Control characters, and lone surrogates, which have no UTF-8."""
-
-
-def check_task_id(task_id: str) -> None:
-    """Raises InvalidArgument unless the id is 1 to 256 bytes of UTF-8 without control characters."""
-    if not task_id:
-        raise InvalidArgument("task_id is empty; give each task an id of its own, such as a uuid4")
-    if (found := _FORBIDDEN.search(task_id)) is not None:
-        raise InvalidArgument(
-            f"task_id has the character {found.group()!r} at position {found.start()}; "
-            "control characters and lone surrogates are not allowed"
-        )
-    size = len(task_id.encode())
-    if size > MAX_TASK_ID_BYTES:
-        raise InvalidArgument(f"task_id has {size} bytes of UTF-8; at most {MAX_TASK_ID_BYTES} are allowed")
 
 
 def check_ttl(ttl_ms: int, settings: WorkerSettings) -> None:
