@@ -172,6 +172,7 @@ class Runner:
             except StopIteration as stop:
                 return stop.value
             self._charge()
+            self._pool.wake()  # this runner had been counted on to look into the queue
 
     def _charge(self) -> None:
         now_ns = perf_counter_ns()
@@ -181,7 +182,6 @@ class Runner:
     def _conclude(self, call: QueuedCall, value: Any) -> None:
         """The function has returned. Raises what makes its call a failure after all."""
         if self._task is not None and has_open_scopes(self._task, self.scope):
-            self._is_disordered = True
             raise RuntimeError(
                 "the function left a cancel scope or nursery open; close async generators with contextlib.aclosing"
             )

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from blockx.model import BlockContext
 from blockx.plugins import pack_block
 from blockx.stream import FULL_BYTES
 from blockx.wire import messages as m
-from blockx.wire.values import pack_value
+from blockx.wire.values import pack_value, unpack_value
 from tests.adapters.executor_peer import Peer, executor, first_id
 
 BLOCK = BlockContext(1, "0xab", 7, "0xaa", 1_700_000_000)
@@ -242,6 +243,51 @@ async def test_a_read_suspends_its_call_until_the_answer(peer: Peer) -> None:
     assert await peer.values(1) == {first_id(1) + 1: None}
     peer.answer(waiting, [{"symbol": "A"}])
     assert await peer.values(1) == {first_id(1): {"symbol": "A"}}
+
+
+async def test_a_call_that_suspends_again_leaves_the_queue_to_another_runner(peer: Peer) -> None:
+    peer.execute("row_after_row", [["a", "b"]])
+    first, _ = await peer.asked()
+    peer.answer(first, [1])
+    peer.execute("add", [1], first=1)
+    assert await peer.values(1) == {first_id(1) + 1: 111}
+    second, _ = await peer.asked()
+    peer.answer(second, [2])
+    assert await peer.values(1) == {first_id(1): [1, 2]}
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_every_call_of_a_random_mix_is_answered(
+    peer: Peer, autojump_clock: trio.testing.MockClock, seed: int
+) -> None:
+    random = Random(seed)
+    expected: dict[int, Any] = {}
+
+    async def send() -> None:
+        for index in range(600):
+            keys = [str(n) for n in range(random.randrange(3))]
+            calls: list[tuple[str, list[Any], Any]] = [
+                ("add", [index], index + 110),
+                ("nap", [random.random(), index], index),
+                ("row_after_row", [keys], keys),
+                ("rows_at_once", [keys], {key: key for key in keys}),
+            ]
+            function, args, value = random.choice(calls)
+            expected[first_id(1) + index] = value
+            peer.execute(function, args, first=index)
+            if random.random() < 0.05:
+                await trio.sleep(random.random())
+
+    found: dict[int, Any] = {}
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send)
+        while len(found) < 600:
+            heard: m.CallsCompleted | m.CallsWaiting = await peer.hear(m.CallsCompleted, m.CallsWaiting)
+            if isinstance(heard, m.CallsWaiting):
+                peer.answer(heard, *[[unpack_value(request)[2][0]] for request in heard.requests])
+            else:
+                found |= {call: unpack_value(value) for call, value in zip(heard.ids, heard.values, strict=True)}
+    assert found == expected
 
 
 async def test_every_kind_of_read_is_a_request(peer: Peer) -> None:

@@ -55,6 +55,11 @@ async def row(ctx: Context, key: Any) -> Any:
 
 
 @function
+async def row_after_row(ctx: Context, keys: list[Any]) -> list[Any]:
+    return [await ctx.tables["tokens"].get(key) for key in keys]
+
+
+@function
 async def rows(ctx: Context) -> list[Any]:
     many = await ctx.tables["tokens"].get_many(["a", ("b", 1)], columns=("symbol",))
     some = await ctx.tables["tokens"].scan([["n", ">", 1]], order=["-n"], limit=2)
