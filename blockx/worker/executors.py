@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from typing import cast
 
 import structlog
 import trio
@@ -281,16 +282,19 @@ def as_event(
     executor: ev.ExecutorId, message: m.CallsCompleted | m.CallsWaiting | m.CallFailed
 ) -> ev.CallsCompleted | ev.CallsWaited | ev.CallFailed:
     """The dispatcher's event for an executor's message. Raises ProtocolError for an unknown error code."""
-    ids = [ev.CallId(call) for call in message.ids] if not isinstance(message, m.CallFailed) else []
     match message:
         case m.CallsCompleted():
             return ev.CallsCompleted(
-                executor=executor, ids=ids, attempts=message.attempts, cpu_us=message.cpu_us, values=message.values
+                executor=executor,
+                ids=cast("list[ev.CallId]", message.ids),
+                attempts=message.attempts,
+                cpu_us=message.cpu_us,
+                values=message.values,
             )
         case m.CallsWaiting():
             return ev.CallsWaited(
                 executor=executor,
-                ids=ids,
+                ids=cast("list[ev.CallId]", message.ids),
                 attempts=message.attempts,
                 wait_ids=message.wait_ids,
                 cpu_us=message.cpu_us,

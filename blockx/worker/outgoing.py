@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 from blockx.wire import messages as m
 from blockx.wire.frames import MAX_FRAME_BYTES
@@ -23,7 +24,7 @@ def execute_calls(command: ev.SendCalls, budget_us: int) -> Iterator[m.ExecuteCa
             command.function,
             command.block,
             budget_us,
-            list[int](command.ids[start:end]),
+            cast("list[int]", command.ids[start:end]),
             command.attempts[start:end],
             command.args[start:end],
         )
@@ -34,7 +35,7 @@ def resume_calls(command: ev.ResumeCalls) -> Iterator[m.ResumeCalls]:
     errors = [None if error is None else list(error) for error in command.errors]
     for start, end in _stretches([len(value or b"") for value in command.values]):
         yield m.ResumeCalls(
-            list[int](command.ids[start:end]),
+            cast("list[int]", command.ids[start:end]),
             command.wait_ids[start:end],
             command.io_us[start:end],
             command.values[start:end],
