@@ -149,59 +149,6 @@ async def test_a_port_that_is_taken_is_an_error(nursery: trio.Nursery) -> None:
     assert caught.value.errno == errno.EADDRINUSE
 
 
-async def test_a_slow_reader_stops_the_handler_and_not_the_server(nursery: trio.Nursery) -> None:
-    sent = 0
-
-    async def flood(request: Any, call: ServerCall, send: Callable[[Any], Awaitable[None]]) -> None:
-        nonlocal sent
-        while True:
-            await send(pb.TaskUpdate(error="x" * 10_000))
-            sent += 1
-
-    _, address = await serve(nursery, WatchTasks=flood)
-    slow, neighbour = await RawClient.connect(address), await RawClient.connect(address)
-    slow.h2.increment_flow_control_window(2**30)
-    stream_id = await slow.open(request_headers("WatchTasks"), EMPTY, is_last=False)
-    slow.h2.increment_flow_control_window(2**30, stream_id)
-    slow.h2.end_stream(stream_id)
-    await slow.flush()
-    before = -1
-    while sent != before:  # until a whole round trip of another client moves it no further
-        before = sent
-        await neighbour.echo("ping")
-        await trio.testing.wait_all_tasks_blocked(0.05)
-    assert 0 < sent * 10_000 < 20_000_000  # what the kernel takes, and the send buffer
-    assert await neighbour.echo("still here") == "still here"
-    await slow.stream.aclose()
-    await neighbour.stream.aclose()
-
-
-async def test_a_closed_window_stops_only_its_own_stream(nursery: trio.Nursery) -> None:
-    async def large(request: Any, call: ServerCall) -> pb.SubmitTaskResponse:
-        return pb.SubmitTaskResponse.FromString(_unknown_field(200_000))
-
-    _, address = await serve(nursery, SubmitTask=large)
-    client = await RawClient.connect(address)
-    client.h2.increment_flow_control_window(1_000_000)
-    client.gives_windows_back = False
-    stream_id = await client.open(request_headers("SubmitTask"), EMPTY)
-    while len(client.answers[stream_id].data) < 65_535:
-        assert await client.receive()
-    assert await client.echo("still here") == "still here"
-    client.h2.increment_flow_control_window(1_000_000, stream_id)
-    await client.flush()
-    answer = await client.answer(stream_id)
-    assert answer.data[5:] == _unknown_field(200_000)
-    assert answer.headers["grpc-status"] == "0"
-    await client.stream.aclose()
-
-
-def _unknown_field(size: int) -> bytes:
-    """A protobuf field that no message of ours has, of 2**14 to 2**21 bytes; it survives being parsed and sent on."""
-    length = bytes([size & 127 | 128, size >> 7 & 127 | 128, size >> 14])
-    return b"\x9a\x06" + length + bytes(size)
-
-
 async def over_memory(
     nursery: trio.Nursery, limits: Limits, **handlers: Callable[..., Awaitable[Any]]
 ) -> tuple[RawClient, trio.Event]:
@@ -310,6 +257,18 @@ async def test_shutdown_cancels_calls_after_the_grace(nursery: trio.Nursery) -> 
     nursery.start_soon(client.stream.receive_some)
     await server.shutdown(0)
     assert sleeper.cancelled.is_set()
+    await client.stream.aclose()
+
+
+async def test_a_connection_that_comes_during_shutdown_is_sent_away(nursery: trio.Nursery) -> None:
+    server = RpcServer([worker_service()])
+    await server.shutdown(0)
+    client_end, server_end = trio.testing.memory_stream_pair()
+    nursery.start_soon(server.serve_connection, server_end, "memory")
+    client = RawClient(client_end)
+    await client.greet()
+    await client.until_closed()
+    assert client.go_away == 0
     await client.stream.aclose()
 
 

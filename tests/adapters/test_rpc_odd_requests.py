@@ -151,6 +151,14 @@ async def test_the_limit_on_messages_is_exact(size: int, status: str, nursery: t
     await client.stream.aclose()
 
 
+async def test_a_request_that_is_cut_off_is_told_so(nursery: trio.Nursery) -> None:
+    _, address = await serve(nursery)
+    client = await RawClient.connect(address)
+    answer = await client.call(request_headers(), GOOD[:-1])
+    assert "in the middle of a message" in answer.headers["grpc-message"]
+    await client.stream.aclose()
+
+
 async def test_trailers_of_a_request_end_it(nursery: trio.Nursery) -> None:
     _, address = await serve(nursery)
     client = await RawClient.connect(address)
