@@ -7,6 +7,7 @@ import trio
 from attrs import define, field, frozen
 
 from blockx.config import host_and_port
+from blockx.coordinator.admin import coordinator_admin_service
 from blockx.coordinator.core import CoordinatorCore
 from blockx.coordinator.events import CoordinatorSettings, CoordinatorStatus, Event
 from blockx.coordinator.service import Reserver, coordinator_service
@@ -75,7 +76,7 @@ async def run_coordinator(
         reserver = Reserver(core, ChannelPool(nursery))
         await nursery.start(follow, registry, feed)
         nursery.start_soon(reserver.driver.run_timers)
-        server = RpcServer([coordinator_service(reserver)])
+        server = RpcServer([coordinator_service(reserver), coordinator_admin_service(core, stopping)])
         addr = await nursery.start(server.serve, *host_and_port(config.listen))
         log.info("coordinator serves", addr=addr)
         task_status.started(CoordinatorHandle(addr, core, stopping, changed))

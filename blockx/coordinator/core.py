@@ -107,6 +107,10 @@ class CoordinatorCore:
             beat_age_ms=self._fleet.beat_age_ms(worker, now_ms),
             is_confirmed=worker.unconfirmed_until_ms is None,
             why_not=self._fleet.why_not(worker, now_ms),
+            dispatch_age_ms=worker.beat.dispatch_age_ms,
+            executors=worker.beat.executors,
+            code_epoch=worker.beat.code_epoch,
+            version=worker.beat.version,
         )
 
     # ----------------------------------------------------------------------------------------------------------------

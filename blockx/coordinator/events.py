@@ -59,7 +59,10 @@ class WorkerState(enum.Enum):
 
 @frozen(kw_only=True)
 class WorkerBeat:
-    """The part of a heartbeat that routing looks at. `used` counts leased and running slots together."""
+    """What is kept of a heartbeat. `used` counts leased and running slots together.
+
+    Routing looks at all but `executors`, `code_epoch` and `version`, which are for people.
+    """
 
     worker_id: str
     addr: str
@@ -70,6 +73,9 @@ class WorkerBeat:
     used: int = 0
     accepting: bool = True
     dispatch_age_ms: int = 0
+    executors: int = 0
+    code_epoch: int = 0
+    version: str = ""
 
 
 @frozen
@@ -231,6 +237,10 @@ class WorkerStatus:
     beat_age_ms: int
     is_confirmed: bool
     why_not: str
+    dispatch_age_ms: int
+    executors: int
+    code_epoch: int
+    version: str
 
 
 @frozen

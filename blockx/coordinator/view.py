@@ -77,4 +77,7 @@ def _worker_beat(beat: Beat) -> WorkerBeat:
         used=beat.reserved_slots + beat.running_tasks,
         accepting=beat.accepting,
         dispatch_age_ms=beat.dispatch_age_ms,
+        executors=beat.executors,
+        code_epoch=beat.code_epoch,
+        version=beat.version,
     )

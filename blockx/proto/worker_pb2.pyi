@@ -14,11 +14,35 @@ class TaskState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RUNNING: _ClassVar[TaskState]
     SUCCEEDED: _ClassVar[TaskState]
     FAILED: _ClassVar[TaskState]
+
+class WorkerState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    WORKER_STATE_UNSPECIFIED: _ClassVar[WorkerState]
+    WORKER_STATE_STARTING: _ClassVar[WorkerState]
+    WORKER_STATE_READY: _ClassVar[WorkerState]
+    WORKER_STATE_DRAINING: _ClassVar[WorkerState]
+
+class TaskPhase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TASK_PHASE_UNSPECIFIED: _ClassVar[TaskPhase]
+    TASK_PHASE_PREPARING: _ClassVar[TaskPhase]
+    TASK_PHASE_BUILDER: _ClassVar[TaskPhase]
+    TASK_PHASE_CALLS: _ClassVar[TaskPhase]
+    TASK_PHASE_PLUGIN: _ClassVar[TaskPhase]
 TASK_STATE_UNSPECIFIED: TaskState
 ALLOCATED: TaskState
 RUNNING: TaskState
 SUCCEEDED: TaskState
 FAILED: TaskState
+WORKER_STATE_UNSPECIFIED: WorkerState
+WORKER_STATE_STARTING: WorkerState
+WORKER_STATE_READY: WorkerState
+WORKER_STATE_DRAINING: WorkerState
+TASK_PHASE_UNSPECIFIED: TaskPhase
+TASK_PHASE_PREPARING: TaskPhase
+TASK_PHASE_BUILDER: TaskPhase
+TASK_PHASE_CALLS: TaskPhase
+TASK_PHASE_PLUGIN: TaskPhase
 
 class PluginConfig(_message.Message):
     __slots__ = ("type", "config")
@@ -221,3 +245,165 @@ class ReadTaskResultChunk(_message.Message):
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     chunk: bytes
     def __init__(self, chunk: _Optional[bytes] = ...) -> None: ...
+
+class GetStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchStatusRequest(_message.Message):
+    __slots__ = ("interval_ms",)
+    INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    interval_ms: int
+    def __init__(self, interval_ms: _Optional[int] = ...) -> None: ...
+
+class WorkerStatus(_message.Message):
+    __slots__ = ("worker_id", "addr", "version", "uptime_ms", "state", "not_ready_reason", "slots", "phases", "executors", "code", "results", "dropped_answers", "ignored_events")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    ADDR_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    UPTIME_MS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    NOT_READY_REASON_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    PHASES_FIELD_NUMBER: _ClassVar[int]
+    EXECUTORS_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    IGNORED_EVENTS_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    addr: str
+    version: str
+    uptime_ms: int
+    state: WorkerState
+    not_ready_reason: str
+    slots: SlotCounts
+    phases: _containers.RepeatedCompositeFieldContainer[PhaseStatus]
+    executors: _containers.RepeatedCompositeFieldContainer[ExecutorStatus]
+    code: CodeStatus
+    results: ResultsStatus
+    dropped_answers: int
+    ignored_events: int
+    def __init__(self, worker_id: _Optional[str] = ..., addr: _Optional[str] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., state: _Optional[_Union[WorkerState, str]] = ..., not_ready_reason: _Optional[str] = ..., slots: _Optional[_Union[SlotCounts, _Mapping]] = ..., phases: _Optional[_Iterable[_Union[PhaseStatus, _Mapping]]] = ..., executors: _Optional[_Iterable[_Union[ExecutorStatus, _Mapping]]] = ..., code: _Optional[_Union[CodeStatus, _Mapping]] = ..., results: _Optional[_Union[ResultsStatus, _Mapping]] = ..., dropped_answers: _Optional[int] = ..., ignored_events: _Optional[int] = ...) -> None: ...
+
+class SlotCounts(_message.Message):
+    __slots__ = ("total", "free", "allocated", "running")
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    FREE_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATED_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    total: int
+    free: int
+    allocated: int
+    running: int
+    def __init__(self, total: _Optional[int] = ..., free: _Optional[int] = ..., allocated: _Optional[int] = ..., running: _Optional[int] = ...) -> None: ...
+
+class PhaseStatus(_message.Message):
+    __slots__ = ("phase", "tasks", "admitted", "waiting", "limit")
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    ADMITTED_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    phase: TaskPhase
+    tasks: int
+    admitted: int
+    waiting: int
+    limit: int
+    def __init__(self, phase: _Optional[_Union[TaskPhase, str]] = ..., tasks: _Optional[int] = ..., admitted: _Optional[int] = ..., waiting: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ExecutorStatus(_message.Message):
+    __slots__ = ("pid", "is_ready", "silent_ms", "running_calls", "waiting_calls", "backlog_bytes", "backlog_us", "rss_bytes", "loop_lag_us")
+    PID_FIELD_NUMBER: _ClassVar[int]
+    IS_READY_FIELD_NUMBER: _ClassVar[int]
+    SILENT_MS_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_CALLS_FIELD_NUMBER: _ClassVar[int]
+    WAITING_CALLS_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_US_FIELD_NUMBER: _ClassVar[int]
+    RSS_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LOOP_LAG_US_FIELD_NUMBER: _ClassVar[int]
+    pid: int
+    is_ready: bool
+    silent_ms: int
+    running_calls: int
+    waiting_calls: int
+    backlog_bytes: int
+    backlog_us: int
+    rss_bytes: int
+    loop_lag_us: int
+    def __init__(self, pid: _Optional[int] = ..., is_ready: _Optional[bool] = ..., silent_ms: _Optional[int] = ..., running_calls: _Optional[int] = ..., waiting_calls: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., backlog_us: _Optional[int] = ..., rss_bytes: _Optional[int] = ..., loop_lag_us: _Optional[int] = ...) -> None: ...
+
+class CodeStatus(_message.Message):
+    __slots__ = ("epoch", "digest", "function_count", "functions")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    FUNCTION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    FUNCTIONS_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    digest: str
+    function_count: int
+    functions: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, epoch: _Optional[int] = ..., digest: _Optional[str] = ..., function_count: _Optional[int] = ..., functions: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ResultsStatus(_message.Message):
+    __slots__ = ("kept", "spool_bytes", "spool_limit_bytes")
+    KEPT_FIELD_NUMBER: _ClassVar[int]
+    SPOOL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SPOOL_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    kept: int
+    spool_bytes: int
+    spool_limit_bytes: int
+    def __init__(self, kept: _Optional[int] = ..., spool_bytes: _Optional[int] = ..., spool_limit_bytes: _Optional[int] = ...) -> None: ...
+
+class ListTasksRequest(_message.Message):
+    __slots__ = ("phase", "limit")
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    phase: TaskPhase
+    limit: int
+    def __init__(self, phase: _Optional[_Union[TaskPhase, str]] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ListTasksResponse(_message.Message):
+    __slots__ = ("tasks", "matching", "is_truncated")
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    MATCHING_FIELD_NUMBER: _ClassVar[int]
+    IS_TRUNCATED_FIELD_NUMBER: _ClassVar[int]
+    tasks: _containers.RepeatedCompositeFieldContainer[TaskStatus]
+    matching: int
+    is_truncated: bool
+    def __init__(self, tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., matching: _Optional[int] = ..., is_truncated: _Optional[bool] = ...) -> None: ...
+
+class TaskStatus(_message.Message):
+    __slots__ = ("task_id", "phase", "is_waiting", "age_ms", "deadline_left_ms", "calls_total", "calls_done", "calls_in_flight", "call_window")
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    IS_WAITING_FIELD_NUMBER: _ClassVar[int]
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_LEFT_MS_FIELD_NUMBER: _ClassVar[int]
+    CALLS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    CALLS_DONE_FIELD_NUMBER: _ClassVar[int]
+    CALLS_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    CALL_WINDOW_FIELD_NUMBER: _ClassVar[int]
+    task_id: str
+    phase: TaskPhase
+    is_waiting: bool
+    age_ms: int
+    deadline_left_ms: int
+    calls_total: int
+    calls_done: int
+    calls_in_flight: int
+    call_window: int
+    def __init__(self, task_id: _Optional[str] = ..., phase: _Optional[_Union[TaskPhase, str]] = ..., is_waiting: _Optional[bool] = ..., age_ms: _Optional[int] = ..., deadline_left_ms: _Optional[int] = ..., calls_total: _Optional[int] = ..., calls_done: _Optional[int] = ..., calls_in_flight: _Optional[int] = ..., call_window: _Optional[int] = ...) -> None: ...
+
+class DrainRequest(_message.Message):
+    __slots__ = ("timeout_ms",)
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    timeout_ms: int
+    def __init__(self, timeout_ms: _Optional[int] = ...) -> None: ...
+
+class DrainResponse(_message.Message):
+    __slots__ = ("running_tasks",)
+    RUNNING_TASKS_FIELD_NUMBER: _ClassVar[int]
+    running_tasks: int
+    def __init__(self, running_tasks: _Optional[int] = ...) -> None: ...

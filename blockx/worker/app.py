@@ -22,6 +22,7 @@ from blockx.registry.port import Beat, Registry
 from blockx.rpc import RpcServer
 from blockx.store.bundles import BundleStore
 from blockx.store.tables import TableStore
+from blockx.worker.admin import worker_admin_service
 from blockx.worker.builders import load_builders
 from blockx.worker.code import directory_view
 from blockx.worker.control import Control
@@ -37,6 +38,7 @@ from blockx.worker.listener import Listener
 from blockx.worker.phases import Admission, AdmissionSettings, Phases, TaskRun
 from blockx.worker.results import ResultStore
 from blockx.worker.service import worker_service
+from blockx.worker.status import state_name
 from blockx.worker.writers import load_writers
 
 log = structlog.get_logger("blockx.worker")
@@ -90,6 +92,7 @@ class WorkerHandle:
     readiness: AsyncValue[str | None]
     _control: Control
     _pool: ExecutorPool
+    _is_told_to_drain: bool = False
 
     async def wait_ready(self) -> None:
         """Wait until tasks are accepted. Raises LoadFailed if the functions cannot be loaded."""
@@ -98,11 +101,13 @@ class WorkerHandle:
             raise LoadFailed(reason)
 
     def drain(self, timeout_ms: int | None = None) -> None:
-        """Accept nothing more and end when what runs has finished; a second call cancels what runs."""
-        if self._control.core.draining:
-            self._control.worker.feed(ev.StopRequested())
-        else:
-            self._control.worker.feed(ev.DrainRequested(timeout_ms))
+        """Accept nothing more and end when what runs has finished; a second call cancels what runs.
+
+        The first one cancels nothing that an operator's Drain lets finish.
+        """
+        event = ev.StopRequested() if self._is_told_to_drain else ev.DrainRequested(timeout_ms)
+        self._is_told_to_drain = True
+        self._control.worker.feed(event)
 
     def executor_pids(self) -> list[int]:
         """Process ids of the executors that are Ready."""
@@ -175,21 +180,19 @@ class _Worker:
 
     async def _serve(self, registry: Registry, task_status: trio.TaskStatus[WorkerHandle]) -> None:
         """Open the port, register, and stay until the core says that the drain has finished."""
-        server = RpcServer([worker_service(self._control)])
+        server = RpcServer([worker_service(self._control), worker_admin_service(self._control)])
         async with trio.open_nursery() as front:
             bound = await front.start(server.serve, *host_and_port(self._config.listen))
             self._control.addr = self._config.advertise or bound
+            self._control.worker_id = self._config.worker_id or self._control.addr
             async with registry.register(self._heartbeat.first()) as registration:
                 front.start_soon(self._heartbeat.run, registration)
-                handle = WorkerHandle(bound, self._worker_id(), self._readiness, self._control, self._pool)
+                handle = WorkerHandle(bound, self._control.worker_id, self._readiness, self._control, self._pool)
                 task_status.started(handle)
                 log.info("worker serves", addr=bound, worker_id=handle.worker_id)
                 await self._control.finished.wait()
             await server.shutdown(1.0)
             front.cancel_scope.cancel()
-
-    def _worker_id(self) -> str:
-        return self._config.worker_id or self._control.addr
 
     def _result_store(self, private: Path) -> ResultStore:
         directory = Path(self._config.state_dir) if self._config.state_dir else private / "results"
@@ -236,17 +239,15 @@ class _Worker:
     def _beat(self) -> Beat:
         core, now = self._control.core, now_ms()
         counts = core.counts
-        ready = core.ready(now)
-        state = "DRAINING" if core.draining else "READY" if ready else "STARTING"
         return Beat(
-            worker_id=self._worker_id(),
+            worker_id=self._control.worker_id,
             addr=self._control.addr,
-            state=state,
+            state=state_name(core, now),
             seq=0,
             slots=counts.slots,
             reserved_slots=counts.allocated,
             running_tasks=counts.running,
-            accepting=ready and not core.draining,
+            accepting=core.ready(now) and not core.draining,
             executors=self._pool.live,
             dispatch_age_ms=self._pool.silent_ms(),
             code_epoch=self._control.code.epoch,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import assert_never
 
 import structlog
@@ -37,6 +37,7 @@ class Control:
     pool: ExecutorPool
     tasks: trio.Nursery
     addr: str = ""
+    worker_id: str = ""
 
     def __init__(
         self,
@@ -65,6 +66,7 @@ class Control:
         self.reads = CallReads(self.calls.feed)
         self.finished = trio.Event()
         self.exit_code = 0
+        self.started_ms = now_ms()
         self._call_budget_us = call_budget_us
         self._on_draining = on_draining
         self._inputs: dict[TaskId, TaskInput] = {}
@@ -110,6 +112,11 @@ class Control:
             result_bytes=0 if kept is None else kept.body_bytes,
             is_truncated=kept is not None and kept.spooled,
         )
+
+    @property
+    def runs(self) -> Collection[TaskRun]:
+        """The tasks that were accepted and have not ended, oldest first."""
+        return self._runs.values()
 
     def functions_loaded(self, names: list[str]) -> None:
         self.code = self.code.with_functions(names)

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import cast
 
 import structlog
@@ -81,8 +81,13 @@ class Executor:
     capacity: int
     ready: bool = False
     last_heard: float = field(factory=trio.current_time)
+    heartbeat: m.Heartbeat | None = None
     load_error: str | None = None
     death: str = ""
+
+    def silent_ms(self) -> int:
+        """How long it has said nothing."""
+        return max(0, round((trio.current_time() - self.last_heard) * 1000))
 
 
 class ExecutorPool:
@@ -110,10 +115,14 @@ class ExecutorPool:
         """Process ids of the executors that are Ready."""
         return [executor.pid for executor in self._ready()]
 
+    @property
+    def connected(self) -> Collection[Executor]:
+        """The executors that are Ready or import their functions, oldest first."""
+        return self._executors.values()
+
     def silent_ms(self) -> int:
         """How long the executor that was heard last has said nothing; 0 without executors."""
-        heard = [executor.last_heard for executor in self._ready()]
-        return max(0, round((trio.current_time() - max(heard)) * 1000)) if heard else 0
+        return min((executor.silent_ms() for executor in self._ready()), default=0)
 
     def send(self, executor: ev.ExecutorId, *messages: m.Message) -> None:
         """Queue messages; dropped if the executor has gone (the dispatcher hears of that by ExecutorLost)."""
@@ -232,7 +241,9 @@ class ExecutorPool:
     def _hear(self, executor: Executor, message: m.Message) -> None:
         """Translate one message; anything that only a worker may say ends the connection."""
         match message:
-            case m.Heartbeat() | m.Pong():
+            case m.Heartbeat():
+                executor.heartbeat = message
+            case m.Pong():
                 pass
             case m.CallLog():
                 self._events.logged(message)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 
 import structlog
 import trio
@@ -64,6 +65,8 @@ class TaskRun:
     scope: trio.CancelScope
     ctx: TaskContext
     phase: ev.Phase = ev.Phase.PREPARING
+    is_waiting: bool = False
+    """For the admission of its phase."""
     io: TaskScope | None = None
     nursery: trio.Nursery | None = None
     writer: WriterPlugin | None = None
@@ -174,7 +177,7 @@ class Phases:
 
     async def _build(self, run: TaskRun) -> ev.Outcome:
         config = run.task.function_call_config
-        async with self.admission.builder:
+        async with _admitted(run, self.admission.builder):
             builder = self.builders.create(config.type, config.config)
             run.calls = await builder.build(run.ctx, _io(run).builder_io)
         return ev.Outcome()
@@ -185,7 +188,7 @@ class Phases:
         impossible = _unknown_function(run) or _too_large(run)
         if impossible is not None:
             return _call_failed(run, impossible)
-        async with self.admission.calls:
+        async with _admitted(run, self.admission.calls):
             ended = await self._dispatched(run)
         run.receipt = ended.receipt
         if ended.failure is not None:
@@ -205,7 +208,7 @@ class Phases:
         return run.calls_ended
 
     async def _write(self, run: TaskRun) -> ev.Outcome:
-        async with self.admission.writer:
+        async with _admitted(run, self.admission.writer):
             if run.writer is None:
                 return ev.Outcome()
             outputs = Outputs(run.outputs, run.calls.runs)
@@ -217,6 +220,14 @@ class Phases:
         with trio.CancelScope(shield=True):  # what is written is reported, also at the deadline
             results = await self.results.spool(run.task.task_id, results)
         return ev.Outcome(plugin_results=results)
+
+
+@asynccontextmanager
+async def _admitted(run: TaskRun, limiter: trio.CapacityLimiter) -> AsyncIterator[None]:
+    run.is_waiting = True
+    async with limiter:
+        run.is_waiting = False
+        yield
 
 
 def _io(run: TaskRun) -> TaskScope:

@@ -36,6 +36,11 @@ class ResultStore:
     _spooled: dict[TaskId, list[int]] = field(factory=dict, init=False)
     _used_bytes: int = field(default=0, init=False)
 
+    @property
+    def used_bytes(self) -> int:
+        """What the bodies in files take."""
+        return self._used_bytes
+
     async def spool(self, task_id: TaskId, results: tuple[PluginResult, ...]) -> tuple[PluginResult, ...]:
         """Move large bodies to disk before the task converges; the results come back without them."""
         sizes = [len(plugin.result) for plugin in results]

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 import worker_pb2 as worker__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x11\x63oordinator.proto\x12\x15\x62lockx.coordinator.v1\x1a\x0cworker.proto\"+\n\x18ReserveWorkerSlotRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\"\x9c\x01\n\x19ReserveWorkerSlotResponse\x12\x13\n\x0bworker_addr\x18\x01 \x01(\t\x12\x0f\n\x07slot_id\x18\x02 \x01(\t\x12*\n\x05state\x18\x03 \x01(\x0e\x32\x1b.blockx.worker.v1.TaskState\x12\x11\n\tworker_id\x18\x04 \x01(\t\x12\x1a\n\x12lease_remaining_ms\x18\x05 \x01(\x03\x32\x8c\x01\n\x12\x43oordinatorService\x12v\n\x11ReserveWorkerSlot\x12/.blockx.coordinator.v1.ReserveWorkerSlotRequest\x1a\x30.blockx.coordinator.v1.ReserveWorkerSlotResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x11\x63oordinator.proto\x12\x15\x62lockx.coordinator.v1\x1a\x0cworker.proto\"+\n\x18ReserveWorkerSlotRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\"\x9c\x01\n\x19ReserveWorkerSlotResponse\x12\x13\n\x0bworker_addr\x18\x01 \x01(\t\x12\x0f\n\x07slot_id\x18\x02 \x01(\t\x12*\n\x05state\x18\x03 \x01(\x0e\x32\x1b.blockx.worker.v1.TaskState\x12\x11\n\tworker_id\x18\x04 \x01(\t\x12\x1a\n\x12lease_remaining_ms\x18\x05 \x01(\x03\"\x14\n\x12ListWorkersRequest\"*\n\x13WatchWorkersRequest\x12\x13\n\x0binterval_ms\x18\x01 \x01(\x03\"r\n\nWorkerList\x12\x34\n\x07workers\x18\x01 \x03(\x0b\x32#.blockx.coordinator.v1.ListedWorker\x12\x18\n\x10is_registry_lost\x18\x02 \x01(\x08\x12\x14\n\x0cis_truncated\x18\x03 \x01(\x08\"\x8d\x02\n\x0cListedWorker\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0c\n\x04\x61\x64\x64r\x18\x02 \x01(\t\x12,\n\x05state\x18\x03 \x01(\x0e\x32\x1d.blockx.worker.v1.WorkerState\x12\x0f\n\x07why_not\x18\x04 \x01(\t\x12\r\n\x05slots\x18\x05 \x01(\x03\x12\x12\n\nfree_slots\x18\x06 \x01(\x03\x12\x13\n\x0b\x62\x65\x61t_age_ms\x18\x07 \x01(\x03\x12\x14\n\x0cis_confirmed\x18\x08 \x01(\x08\x12\x17\n\x0f\x64ispatch_age_ms\x18\t \x01(\x03\x12\x11\n\texecutors\x18\n \x01(\x03\x12\x12\n\ncode_epoch\x18\x0b \x01(\x03\x12\x0f\n\x07version\x18\x0c \x01(\t2\x8c\x01\n\x12\x43oordinatorService\x12v\n\x11ReserveWorkerSlot\x12/.blockx.coordinator.v1.ReserveWorkerSlotRequest\x1a\x30.blockx.coordinator.v1.ReserveWorkerSlotResponse2\xd7\x01\n\x17\x43oordinatorAdminService\x12[\n\x0bListWorkers\x12).blockx.coordinator.v1.ListWorkersRequest\x1a!.blockx.coordinator.v1.WorkerList\x12_\n\x0cWatchWorkers\x12*.blockx.coordinator.v1.WatchWorkersRequest\x1a!.blockx.coordinator.v1.WorkerList0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,6 +36,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RESERVEWORKERSLOTREQUEST']._serialized_end=101
   _globals['_RESERVEWORKERSLOTRESPONSE']._serialized_start=104
   _globals['_RESERVEWORKERSLOTRESPONSE']._serialized_end=260
-  _globals['_COORDINATORSERVICE']._serialized_start=263
-  _globals['_COORDINATORSERVICE']._serialized_end=403
+  _globals['_LISTWORKERSREQUEST']._serialized_start=262
+  _globals['_LISTWORKERSREQUEST']._serialized_end=282
+  _globals['_WATCHWORKERSREQUEST']._serialized_start=284
+  _globals['_WATCHWORKERSREQUEST']._serialized_end=326
+  _globals['_WORKERLIST']._serialized_start=328
+  _globals['_WORKERLIST']._serialized_end=442
+  _globals['_LISTEDWORKER']._serialized_start=445
+  _globals['_LISTEDWORKER']._serialized_end=714
+  _globals['_COORDINATORSERVICE']._serialized_start=717
+  _globals['_COORDINATORSERVICE']._serialized_end=857
+  _globals['_COORDINATORADMINSERVICE']._serialized_start=860
+  _globals['_COORDINATORADMINSERVICE']._serialized_end=1075
 # @@protoc_insertion_point(module_scope)

@@ -96,3 +96,123 @@ class CoordinatorService:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class CoordinatorAdminServiceStub:
+    """Added: a service of its own for operators.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.ListWorkers = channel.unary_unary(
+                '/blockx.coordinator.v1.CoordinatorAdminService/ListWorkers',
+                request_serializer=coordinator__pb2.ListWorkersRequest.SerializeToString,
+                response_deserializer=coordinator__pb2.WorkerList.FromString,
+                _registered_method=True)
+        self.WatchWorkers = channel.unary_stream(
+                '/blockx.coordinator.v1.CoordinatorAdminService/WatchWorkers',
+                request_serializer=coordinator__pb2.WatchWorkersRequest.SerializeToString,
+                response_deserializer=coordinator__pb2.WorkerList.FromString,
+                _registered_method=True)
+
+
+class CoordinatorAdminServiceServicer:
+    """Added: a service of its own for operators.
+    """
+
+    def ListWorkers(self, request, context):
+        """What this coordinator knows of the workers now.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchWorkers(self, request, context):
+        """The same now, and again after each interval; ends by itself when the coordinator does. Closing it unsubscribes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_CoordinatorAdminServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'ListWorkers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListWorkers,
+                    request_deserializer=coordinator__pb2.ListWorkersRequest.FromString,
+                    response_serializer=coordinator__pb2.WorkerList.SerializeToString,
+            ),
+            'WatchWorkers': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchWorkers,
+                    request_deserializer=coordinator__pb2.WatchWorkersRequest.FromString,
+                    response_serializer=coordinator__pb2.WorkerList.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'blockx.coordinator.v1.CoordinatorAdminService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('blockx.coordinator.v1.CoordinatorAdminService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class CoordinatorAdminService:
+    """Added: a service of its own for operators.
+    """
+
+    @staticmethod
+    def ListWorkers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/blockx.coordinator.v1.CoordinatorAdminService/ListWorkers',
+            coordinator__pb2.ListWorkersRequest.SerializeToString,
+            coordinator__pb2.WorkerList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchWorkers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/blockx.coordinator.v1.CoordinatorAdminService/WatchWorkers',
+            coordinator__pb2.WatchWorkersRequest.SerializeToString,
+            coordinator__pb2.WorkerList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

@@ -272,3 +272,211 @@ class WorkerService:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class WorkerAdminServiceStub:
+    """Added: a service of its own for operators, who look after the worker and not after a task.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.GetStatus = channel.unary_unary(
+                '/blockx.worker.v1.WorkerAdminService/GetStatus',
+                request_serializer=worker__pb2.GetStatusRequest.SerializeToString,
+                response_deserializer=worker__pb2.WorkerStatus.FromString,
+                _registered_method=True)
+        self.WatchStatus = channel.unary_stream(
+                '/blockx.worker.v1.WorkerAdminService/WatchStatus',
+                request_serializer=worker__pb2.WatchStatusRequest.SerializeToString,
+                response_deserializer=worker__pb2.WorkerStatus.FromString,
+                _registered_method=True)
+        self.ListTasks = channel.unary_unary(
+                '/blockx.worker.v1.WorkerAdminService/ListTasks',
+                request_serializer=worker__pb2.ListTasksRequest.SerializeToString,
+                response_deserializer=worker__pb2.ListTasksResponse.FromString,
+                _registered_method=True)
+        self.Drain = channel.unary_unary(
+                '/blockx.worker.v1.WorkerAdminService/Drain',
+                request_serializer=worker__pb2.DrainRequest.SerializeToString,
+                response_deserializer=worker__pb2.DrainResponse.FromString,
+                _registered_method=True)
+
+
+class WorkerAdminServiceServicer:
+    """Added: a service of its own for operators, who look after the worker and not after a task.
+    """
+
+    def GetStatus(self, request, context):
+        """How the worker is now.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchStatus(self, request, context):
+        """How the worker is now, and again after each interval; ends by itself when the worker does. Closing it unsubscribes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTasks(self, request, context):
+        """The tasks that were accepted and have not ended yet, oldest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Drain(self, request, context):
+        """Accepts nothing more, lets what runs finish, then ends the process. Answers at once; asking again is no harm.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_WorkerAdminServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'GetStatus': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetStatus,
+                    request_deserializer=worker__pb2.GetStatusRequest.FromString,
+                    response_serializer=worker__pb2.WorkerStatus.SerializeToString,
+            ),
+            'WatchStatus': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchStatus,
+                    request_deserializer=worker__pb2.WatchStatusRequest.FromString,
+                    response_serializer=worker__pb2.WorkerStatus.SerializeToString,
+            ),
+            'ListTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTasks,
+                    request_deserializer=worker__pb2.ListTasksRequest.FromString,
+                    response_serializer=worker__pb2.ListTasksResponse.SerializeToString,
+            ),
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=worker__pb2.DrainRequest.FromString,
+                    response_serializer=worker__pb2.DrainResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'blockx.worker.v1.WorkerAdminService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('blockx.worker.v1.WorkerAdminService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class WorkerAdminService:
+    """Added: a service of its own for operators, who look after the worker and not after a task.
+    """
+
+    @staticmethod
+    def GetStatus(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/blockx.worker.v1.WorkerAdminService/GetStatus',
+            worker__pb2.GetStatusRequest.SerializeToString,
+            worker__pb2.WorkerStatus.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchStatus(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/blockx.worker.v1.WorkerAdminService/WatchStatus',
+            worker__pb2.WatchStatusRequest.SerializeToString,
+            worker__pb2.WorkerStatus.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/blockx.worker.v1.WorkerAdminService/ListTasks',
+            worker__pb2.ListTasksRequest.SerializeToString,
+            worker__pb2.ListTasksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/blockx.worker.v1.WorkerAdminService/Drain',
+            worker__pb2.DrainRequest.SerializeToString,
+            worker__pb2.DrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

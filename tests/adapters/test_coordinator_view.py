@@ -30,7 +30,18 @@ BEAT = Beat(
     started_ms=0,
     instance="i",
 )
-SEEN = WorkerBeat(worker_id="w", addr="w:1", instance="i", seq=3, slots=8, used=3, dispatch_age_ms=5)
+SEEN = WorkerBeat(
+    worker_id="w",
+    addr="w:1",
+    instance="i",
+    seq=3,
+    slots=8,
+    used=3,
+    dispatch_age_ms=5,
+    executors=1,
+    code_epoch=1,
+    version="0.1.0",
+)
 
 
 @define(eq=False)
