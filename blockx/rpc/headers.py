@@ -29,6 +29,8 @@ _PRINTABLE = re.compile(r"[\x20-\x7e]*")
 _METADATA_NAME = re.compile(r"[0-9a-z_.-]+")
 _CONNECTION_HEADERS = frozenset({"connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade"})
 _TRANSPORT_HEADERS = frozenset({"te", "content-type", "content-length", "host"})
+_RESERVED = _TRANSPORT_HEADERS | _CONNECTION_HEADERS
+_DETAILS = "grpc-status-details-bin"
 _SAFE_IN_MESSAGE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 
 
@@ -49,6 +51,7 @@ class Request:
     timeout_s: float | None
     encoding: str
     metadata: Metadata
+    authority: str = ""
 
 
 @attrs.frozen
@@ -57,6 +60,7 @@ class Response:
 
     encoding: str = "identity"
     status: Status | None = None
+    metadata: Metadata = ()
 
 
 # -- reading
@@ -74,7 +78,9 @@ def parse_request(raw: RawHeaders, max_bytes: int) -> Request:
         raise Refused("400", Status(Code.INTERNAL, f"malformed headers: {error}")) from error
     _check_request(fields)
     timeout_s = _parse_timeout(fields.get("grpc-timeout"))
-    return Request(fields[":path"], timeout_s, fields.get("grpc-encoding", "identity"), tuple(metadata))
+    encoding = fields.get("grpc-encoding", "identity")
+    authority = fields.get(":authority") or fields.get("host", "")
+    return Request(fields[":path"], timeout_s, encoding, tuple(metadata), authority)
 
 
 def parse_response(raw: RawHeaders, *, is_end: bool) -> Response:
@@ -88,7 +94,7 @@ def parse_response(raw: RawHeaders, *, is_end: bool) -> Response:
     encoding = fields.get("grpc-encoding", "identity")
     if encoding not in ENCODINGS:
         return Response(status=Status(Code.INTERNAL, f"the answer has the unknown encoding {encoding!r}"))
-    return Response(encoding)
+    return Response(encoding, metadata=tuple(metadata))
 
 
 def parse_trailers(raw: RawHeaders) -> Status:
@@ -128,7 +134,8 @@ def _parse_status(fields: Mapping[str, str], metadata: Metadata) -> Status:
         code = Code(int(text))
     except ValueError:
         return Status(Code.UNKNOWN, f"the answer ended with the status {text!r}")
-    return Status(code, urllib.parse.unquote(fields.get("grpc-message", "")), tuple(metadata))
+    message = urllib.parse.unquote(fields.get("grpc-message", ""))
+    return Status(code, message, tuple(metadata), _decode_leniently(fields.get(_DETAILS, "")))
 
 
 _Split: TypeAlias = tuple[dict[str, str], list[tuple[str, str | bytes]]]
@@ -172,18 +179,28 @@ def _check_header(name: str, value: str) -> None:
         raise ValueError(f"the value of {name} has control characters")
 
 
+def _decode_leniently(text: str) -> bytes:
+    try:
+        return _decode_binary(text)
+    except ValueError:
+        return b""
+
+
 def _decode_binary(text: str) -> bytes:
+    text = text.strip(" ")
     return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
 
 
 # -- writing
 
 
-def request_headers(authority: str, path: str, timeout_s: float) -> Headers:
-    """The headers of a call; `timeout_s` may be infinite."""
+def request_headers(
+    authority: str, path: str, timeout_s: float, metadata: Metadata = (), *, scheme: str = "http"
+) -> Headers:
+    """The headers of a call; `timeout_s` may be infinite. Raises ValueError when the metadata cannot be sent."""
     headers = [
         (":method", "POST"),
-        (":scheme", "http"),
+        (":scheme", scheme),
         (":path", path),
         (":authority", authority),
         ("te", "trailers"),
@@ -192,7 +209,12 @@ def request_headers(authority: str, path: str, timeout_s: float) -> Headers:
     ]
     if math.isfinite(timeout_s):
         headers.append(("grpc-timeout", format_timeout(timeout_s)))
-    return headers
+    return headers + encode_metadata(metadata)
+
+
+def response_headers(metadata: Metadata = ()) -> Headers:
+    """The headers that begin an answer. Raises ValueError when the metadata cannot be sent."""
+    return [*RESPONSE_HEADERS, *encode_metadata(metadata)]
 
 
 def status_headers(status: Status) -> Headers:
@@ -200,6 +222,8 @@ def status_headers(status: Status) -> Headers:
     headers = [("grpc-status", str(int(status.code)))]
     if status.message:
         headers.append(("grpc-message", urllib.parse.quote(shortened(status.message), safe=_SAFE_IN_MESSAGE)))
+    if status.details:
+        headers.append((_DETAILS, _encode_binary(status.details)))
     return headers + encode_metadata(status.metadata)
 
 
@@ -222,12 +246,16 @@ def encode_metadata(metadata: Metadata) -> Headers:
     """Metadata as headers: bytes under names that end in `-bin`, else printable ASCII. Raises ValueError."""
     headers = []
     for name, value in metadata:
-        if not _METADATA_NAME.fullmatch(name) or name.startswith("grpc-"):
+        if not _METADATA_NAME.fullmatch(name) or name.startswith("grpc-") or name in _RESERVED:
             raise ValueError(f"{name!r} cannot be the name of metadata")
         if isinstance(value, bytes) != name.endswith("-bin"):
             raise ValueError(f"metadata {name!r}: bytes go under names that end in -bin, text under all others")
-        text = base64.b64encode(value).decode().rstrip("=") if isinstance(value, bytes) else value
+        text = _encode_binary(value) if isinstance(value, bytes) else value
         if not _PRINTABLE.fullmatch(text):
             raise ValueError(f"metadata {name!r} must be printable ASCII")
         headers.append((name, text))
     return headers
+
+
+def _encode_binary(value: bytes) -> str:
+    return base64.b64encode(value).decode().rstrip("=")

@@ -11,11 +11,12 @@ import trio
 
 from blockx.errors import ConnectionFailed, ProtocolError
 from blockx.rpc import wire
-from blockx.rpc.headers import Request
+from blockx.rpc.headers import Request, request_headers
 from blockx.rpc.limits import Limits
 from blockx.rpc.messages import MessageReceived
-from blockx.rpc.status import Status, connection_lost, status_of_reset
+from blockx.rpc.status import Metadata, Status, connection_lost, status_of_reset
 from blockx.rpc.stream import ClientStream, ServerStream, Stream
+from blockx.rpc.tls import TlsStream
 
 logger = structlog.get_logger(__name__)
 
@@ -36,12 +37,16 @@ class Link:
     def __init__(self, transport: Transport, limits: Limits, *, peer: str, accept: Accept | None = None) -> None:
         self.limits = limits
         self.peer = peer
+        #: The name in the peer's certificate; None without TLS or without a certificate.
+        self.peer_identity = transport.peer_identity if isinstance(transport, TlsStream) else None
         #: Server: the calls that run, also those whose peer is gone. Client: the calls not yet released.
         self.streams: dict[int, Stream] = {}
         self._transport = transport
         self._accept = accept
         self._wire = wire.Wire(client_side=accept is None, limits=limits)
         self._wire.initiate_connection()
+        self._scheme = "https" if isinstance(transport, TlsStream) else "http"
+        self._greeted = trio.Event()
         self._reading = trio.CancelScope()
         self._end_reason: str | None = None
         self._is_draining = False
@@ -101,6 +106,11 @@ class Link:
             self._end_reason = reason
         self._reading.cancel()
 
+    async def greeting(self) -> str | None:
+        """Wait for the peer's settings, by which it shows that it speaks HTTP/2. Else why the connection ended."""
+        await self._greeted.wait()
+        return None if self._wire.has_peer_settings else self._end_reason or "it was closed on this side"
+
     @property
     def is_usable(self) -> bool:
         """Whether a client may open a call here."""
@@ -113,6 +123,7 @@ class Link:
 
     def _lose_streams(self) -> None:
         self._is_gone = True
+        self._greeted.set()
         text = f"the connection to {self.peer} is lost: {self._end_reason or 'it was closed on this side'}"
         status = connection_lost(text, may_have_arrived=True)
         for stream in list(self.streams.values()):
@@ -139,8 +150,8 @@ class Link:
         while True:
             try:
                 data = await self._transport.receive_some(RECEIVE_BYTES)
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                return self._broke("the connection broke")
+            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                return self._broke(f"the connection broke ({error})" if str(error) else "the connection broke")
             if not data:
                 return self._broke("the peer closed the connection")
             self._last_read = trio.current_time()
@@ -164,6 +175,8 @@ class Link:
             return False
         for event in events:
             self._dispatch(event)
+        if self._wire.has_peer_settings:
+            self._greeted.set()
         if self._wire.pending_bytes:
             self._wake_writer()
         return True
@@ -190,6 +203,8 @@ class Link:
                 stream.message_received(event)
             case wire.RequestEnded() if isinstance(stream, ServerStream):
                 stream.request_ended()
+            case wire.ResponseStarted() if isinstance(stream, ClientStream):
+                stream.initial_metadata = event.metadata
             case wire.ResponseEnded() if isinstance(stream, ClientStream):
                 stream.over(event.status)
                 self._senders.unpark_all()
@@ -233,8 +248,8 @@ class Link:
             self._write_began = trio.current_time()
             try:
                 await self._transport.send_all(data)
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                return self._broke("the connection broke")
+            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                return self._broke(f"the connection broke ({error})" if str(error) else "the connection broke")
             self._write_began = math.inf
 
     def _wake_writer(self) -> None:
@@ -255,8 +270,8 @@ class Link:
         self._wire.send_data(stream_id, data, end_stream=is_last)
         self._wake_writer()
 
-    def send_response_headers(self, stream_id: int) -> None:
-        self._wire.send_response_headers(stream_id)
+    def send_response_headers(self, stream_id: int, metadata: Metadata = ()) -> None:
+        self._wire.send_response_headers(stream_id, metadata)
         self._wake_writer()
 
     def send_status(self, stream_id: int, status: Status, *, is_started: bool) -> None:
@@ -287,14 +302,18 @@ class Link:
             self._openers.unpark()
         self._end_if_drained()
 
-    async def open_stream(self, path: str, timeout_at: float) -> ClientStream:
-        """Begin a call; waits while the server has as many open as it takes. Raises ConnectionFailed at its end."""
+    async def open_stream(self, path: str, timeout_at: float, metadata: Metadata = ()) -> ClientStream:
+        """Begin a call; waits while the server has as many open as it takes.
+
+        Raises ConnectionFailed when the connection ends, ValueError for metadata that cannot be sent.
+        """
         while self.is_usable and len(self.streams) >= self._wire.max_peer_streams:
             await self._openers.park()
         stream_id = self._wire.next_stream_id()
         if not self.is_usable or stream_id is None:
             raise ConnectionFailed(f"the connection to {self.peer} is closing", may_have_arrived=False)
-        self._wire.send_request(stream_id, self.peer, path, timeout_at - trio.current_time())
+        timeout_s = timeout_at - trio.current_time()
+        self._wire.send_request(stream_id, request_headers(self.peer, path, timeout_s, metadata, scheme=self._scheme))
         stream = self.streams[stream_id] = ClientStream(self, stream_id)
         self._wake_writer()
         return stream

@@ -54,11 +54,12 @@ class Code(enum.IntEnum):
 
 @attrs.frozen
 class Status:
-    """How a call ended: code, text for people, trailing metadata."""
+    """How a call ended: code, text for people, trailing metadata, and `grpc-status-details-bin` as it is."""
 
     code: Code
     message: str = ""
     metadata: Metadata = ()
+    details: bytes = b""
 
 
 OK = Status(Code.OK)
@@ -73,7 +74,7 @@ class ConnectionLost(Status):
 
 def connection_lost(message: str, *, may_have_arrived: bool) -> ConnectionLost:
     """The status of a call that has no answer; `may_have_arrived` tells whether the server may have begun it."""
-    return ConnectionLost(Code.UNAVAILABLE, message, (), may_have_arrived)
+    return ConnectionLost(Code.UNAVAILABLE, message, may_have_arrived=may_have_arrived)
 
 
 class StatusError(Exception):

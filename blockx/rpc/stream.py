@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from blockx.rpc.messages import MessageReceived, decompress, frame_message
-from blockx.rpc.status import OK, Code, Status, StatusError
+from blockx.rpc.status import OK, Code, Metadata, Status, StatusError
 
 if TYPE_CHECKING:
     from blockx.rpc.link import Link
@@ -93,6 +93,8 @@ class ServerStream(Stream):
     def __init__(self, link: Link, stream_id: int, deadline: float) -> None:
         super().__init__(link, stream_id)
         self.scope = trio.CancelScope(deadline=deadline)
+        #: Sent with the headers of the answer, that is ahead of its first message or its status.
+        self.initial_metadata: list[tuple[str, str | bytes]] = []
         self._verdict: Status | None = None
         self._is_started = False
 
@@ -102,11 +104,14 @@ class ServerStream(Stream):
         return self._verdict or Status(Code.DEADLINE_EXCEEDED, "the call's deadline has passed")
 
     async def send(self, payload: bytes, *, is_last: bool = False) -> None:
-        """Queue one message of the answer, its headers first."""
-        if not self._is_started and not self.is_closed:
-            self._is_started = True
-            self._link.send_response_headers(self.stream_id)
+        """Queue one message of the answer, its headers first. Raises ValueError for bad initial metadata."""
+        self._start()
         await super().send(payload, is_last=is_last)
+
+    def _start(self) -> None:
+        if not self._is_started and not self.is_closed:
+            self._link.send_response_headers(self.stream_id, self.initial_metadata)
+            self._is_started = True
 
     def request_ended(self) -> None:
         self._finish_receiving(OK)
@@ -125,6 +130,8 @@ class ServerStream(Stream):
     def finish(self, status: Status) -> None:
         """Send the status, unless the peer is gone, and forget the call."""
         if not self.is_closed:
+            if self.initial_metadata:
+                self._start()
             self.is_closed = True
             self._link.send_status(self.stream_id, status, is_started=self._is_started)
         self._link.remove(self)
@@ -132,6 +139,14 @@ class ServerStream(Stream):
 
 class ClientStream(Stream):
     """The client's side. `release` ends it, whatever its state."""
+
+    #: What came with the headers of the answer; empty before, and when the call ended without any.
+    initial_metadata: Metadata = ()
+
+    @property
+    def status(self) -> Status | None:
+        """How the call ended; None while it runs."""
+        return self._end
 
     def release(self) -> None:
         """Forget the call, with RST_STREAM if it is not over."""

@@ -28,7 +28,7 @@ from blockx.errors import ProtocolError
 from blockx.rpc import headers
 from blockx.rpc.limits import Limits
 from blockx.rpc.messages import Inbound, MessageReceived
-from blockx.rpc.status import Code, Status, StatusError
+from blockx.rpc.status import Code, Metadata, Status, StatusError
 
 _PINNED = {"purerpc": "0.8.0", "h2": "3.2.0"}
 for _package, _version in _PINNED.items():
@@ -69,6 +69,14 @@ class RequestEnded:
     """The client has sent all of its messages."""
 
     stream_id: int
+
+
+@attrs.frozen
+class ResponseStarted:
+    """The server has begun to answer, with its initial metadata."""
+
+    stream_id: int
+    metadata: Metadata
 
 
 @attrs.frozen
@@ -115,6 +123,7 @@ Event = (
     | RequestRefused
     | MessageReceived
     | RequestEnded
+    | ResponseStarted
     | ResponseEnded
     | StreamFailed
     | StreamReset
@@ -236,7 +245,7 @@ class Wire(GRPCConnection):  # type: ignore[misc]  # purerpc has no type informa
             kind = ResponseEnded if is_end else StreamFailed
             return [kind(event.stream_id, response.status)]
         self._inbound[event.stream_id] = Inbound(response.encoding, self._limits.max_message_bytes)
-        return []
+        return [ResponseStarted(event.stream_id, response.metadata)]
 
     def _trailers_received(self, event: Any) -> list[Event]:
         inbound = self._inbound.get(event.stream_id)
@@ -340,13 +349,13 @@ class Wire(GRPCConnection):  # type: ignore[misc]  # purerpc has no type informa
         stream_id: int = (self._h2.highest_outbound_stream_id or -1) + 2
         return stream_id if stream_id <= _MAX_STREAM_ID else None
 
-    def send_request(self, stream_id: int, authority: str, path: str, timeout_s: float) -> None:
-        """Queue the headers of a call; `timeout_s` may be infinite."""
-        self._h2.send_headers(stream_id, headers.request_headers(authority, path, timeout_s))
+    def send_request(self, stream_id: int, request: headers.Headers) -> None:
+        """Queue the headers of a call."""
+        self._h2.send_headers(stream_id, request)
 
-    def send_response_headers(self, stream_id: int) -> None:
-        """Queue the headers that come before the first message of an answer."""
-        self._h2.send_headers(stream_id, headers.RESPONSE_HEADERS)
+    def send_response_headers(self, stream_id: int, metadata: Metadata = ()) -> None:
+        """Queue the headers that come before the first message of an answer. Raises ValueError for bad metadata."""
+        self._h2.send_headers(stream_id, headers.response_headers(metadata) if metadata else headers.RESPONSE_HEADERS)
 
     def send_status(self, stream_id: int, status: Status, *, is_started: bool) -> None:
         """End an answer; `is_started` tells whether its headers went out before."""
