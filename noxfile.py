@@ -17,7 +17,11 @@ nox.options.reuse_existing_virtualenvs = True
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 GROUPS = ("tests", "lint", "types", "layers", "protos")
 CORES = "blockx/worker/core/*,blockx/coordinator/core.py,blockx/coordinator/fleet.py,blockx/coordinator/breaker.py"
-GENERATED = {"blockx/proto": ("python", "pyi"), "examples/grpcio_client": ("python", "grpc_python")}
+STANDARD = "protos/standard"  # protocols of gRPC itself
+GENERATED = {
+    "blockx/proto": (("protos", STANDARD), ("python", "pyi")),
+    "examples/grpcio_client": (("protos",), ("python", "grpc_python")),
+}
 
 
 def install(session: nox.Session, *groups: str, project: bool = True) -> None:
@@ -78,12 +82,9 @@ def protos(session: nox.Session) -> None:
     install(session, "protos", project=False)
     fresh = Path(session.create_tmp())
     shutil.rmtree(fresh)
-    for kept, kinds in GENERATED.items():
-        generate(session, fresh / kept, kinds)
-    for path in (fresh / "blockx/proto").iterdir():  # protoc knows no packages
-        path.write_text(
-            re.sub(r"^import (\w+_pb2)", r"from blockx.proto import \1", path.read_text(), flags=re.MULTILINE)
-        )
+    for kept, (folders, kinds) in GENERATED.items():
+        generate(session, fresh / kept, folders, kinds)
+    fit_into_package(fresh / "blockx/proto")
     if "--write" in session.posargs:
         shutil.copytree(fresh, ".", dirs_exist_ok=True)
     names = [str(path.relative_to(fresh)) for path in sorted(fresh.rglob("*_pb2*"))]
@@ -92,11 +93,24 @@ def protos(session: nox.Session) -> None:
         session.error(f"not what protos/ gives: {', '.join(different + missing)}; run `nox -s protos -- --write`")
 
 
-def generate(session: nox.Session, out: Path, kinds: tuple[str, ...]) -> None:
+def generate(session: nox.Session, out: Path, folders: tuple[str, ...], kinds: tuple[str, ...]) -> None:
     out.mkdir(parents=True)
-    sources = sorted(str(path) for path in Path("protos").glob("*.proto"))
     outputs = [f"--{kind}_out={out}" for kind in kinds]
-    session.run("python", "-m", "grpc_tools.protoc", "-Iprotos", *outputs, *sources)
+    for folder in folders:
+        sources = sorted(str(path) for path in Path(folder).glob("*.proto"))
+        session.run("python", "-m", "grpc_tools.protoc", f"-I{folder}", *outputs, *sources)
+
+
+def fit_into_package(out: Path) -> None:
+    """What protoc does not know: the package of the modules, and that others declare the standard protocols too."""
+    for path in out.iterdir():
+        path.write_text(
+            re.sub(r"^import (\w+_pb2)", r"from blockx.proto import \1", path.read_text(), flags=re.MULTILINE)
+        )
+    for source in Path(STANDARD).glob("*.proto"):
+        path = out / f"{source.stem}_pb2.py"
+        # In the default pool they would clash with the packages grpcio-health-checking and grpcio-reflection.
+        path.write_text(path.read_text().replace("_descriptor_pool.Default()", "_descriptor_pool.DescriptorPool()"))
 
 
 @nox.session

@@ -59,21 +59,21 @@ class Service:
     `handlers` has one entry for each method name of `descriptor`: for a unary method
     `async def handler(request, call) -> response`, for one that streams its answer
     `async def handler(request, call, send) -> None`, where `await send(message)` waits for a slow reader.
+    Where the requests are a stream, `request` is an async iterator of them; the client may send ahead one message, or a
+    few small ones, and then waits. A handler may answer before the last request: the client is told to send no more.
     A handler refuses by raising a RequestError. When its client goes away, or the deadline passes, it is cancelled.
 
-    Raises ValueError when a handler is missing, unknown, or for a method whose requests are a stream.
+    Raises ValueError when a handler is missing or unknown.
     """
 
     def __init__(self, descriptor: ServiceDescriptor, handlers: Mapping[str, Callable[..., Awaitable[Any]]]) -> None:
+        self.descriptor = descriptor
         self.name: str = descriptor.full_name
         methods = list(descriptor.methods)
         names = {method.name for method in methods}
         if names != set(handlers):
             wrong = ", ".join(sorted(names ^ set(handlers)))
             raise ValueError(f"{self.name} needs one handler for each of its methods; missing or unknown: {wrong}")
-        streaming = [method.name for method in methods if method.client_streaming]
-        if streaming:
-            raise ValueError(f"{self.name}: requests that are streams are not served: {', '.join(streaming)}")
         self.methods = {
             f"/{self.name}/{name}": _method(descriptor.methods_by_name[name], handlers[name]) for name in names
         }
@@ -183,7 +183,8 @@ async def _outcome(stream: ServerStream, method: _Method, call: ServerCall) -> S
 
 
 async def _handle(stream: ServerStream, method: _Method, call: ServerCall) -> None:
-    request = _parse(method, await stream.receive_only())
+    is_stream = method.descriptor.client_streaming
+    request = _Requests(stream, method) if is_stream else _parse(method, await stream.receive_only())
 
     async def send(message: Message) -> None:
         if not isinstance(message, method.response_class):
@@ -194,6 +195,23 @@ async def _handle(stream: ServerStream, method: _Method, call: ServerCall) -> No
         await cast(StreamHandler, method.handler)(request, call, send)
     else:
         await send(await cast(UnaryHandler, method.handler)(request, call))
+
+
+@attrs.frozen
+class _Requests:
+    """The requests of one call, as they come; ends after the client's last."""
+
+    _stream: ServerStream
+    _method: _Method
+
+    def __aiter__(self) -> _Requests:
+        return self
+
+    async def __anext__(self) -> Message:
+        data = await self._stream.receive()
+        if data is None:
+            raise StopAsyncIteration
+        return _parse(self._method, data)
 
 
 def _parse(method: _Method, data: bytes) -> Message:
