@@ -17,10 +17,12 @@ from google.protobuf.message_factory import GetMessageClass
 
 from blockx.errors import RequestError
 from blockx.rpc.headers import Request, encode_metadata
+from blockx.rpc.interceptors import Interceptor, Proceed
 from blockx.rpc.limits import Limits
 from blockx.rpc.link import Link, Transport
 from blockx.rpc.status import OK, Code, Status, StatusError, status_of
 from blockx.rpc.stream import ServerStream
+from blockx.rpc.tls import ServerHandshakes, ServerTls
 
 logger = structlog.get_logger(__name__)
 
@@ -39,8 +41,16 @@ class ServerCall:
     peer: str
     #: Pairs in the order they came; values are bytes for names that end in `-bin`.
     metadata: Sequence[tuple[str, str | bytes]] = ()
+    #: The name in the client's certificate; None without TLS, and where the server asks for no certificate.
+    peer_identity: str | None = None
+    #: The name by which the client called this server, as it says.
+    authority: str = ""
     #: On trio's clock; infinite when the client set none.
     deadline: float = math.inf
+    #: Append pairs to be sent ahead of the answer's first message; later ones are not sent any more.
+    initial_metadata: list[tuple[str, str | bytes]] = attrs.field(factory=list)
+    #: Sent with the status as `grpc-status-details-bin`: a google.rpc.Status in bytes, or empty for none.
+    status_details: bytes = b""
     #: Append pairs to be sent with the status, errors included.
     trailing_metadata: list[tuple[str, str | bytes]] = attrs.field(factory=list)
 
@@ -86,8 +96,17 @@ def _method(descriptor: MethodDescriptor, handler: UnaryHandler | StreamHandler)
 class RpcServer:
     """Serves gRPC on one address: `bound = await nursery.start(server.serve, host, port)`, later `shutdown`."""
 
-    def __init__(self, services: Sequence[Service], *, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        services: Sequence[Service],
+        *,
+        limits: Limits | None = None,
+        tls: ServerTls | None = None,
+        interceptors: Sequence[Interceptor] = (),
+    ) -> None:
         self._limits = limits or Limits()
+        self._handshakes = None if tls is None else ServerHandshakes(tls.context(), self._limits.handshake_timeout_s)
+        self._interceptors = tuple(interceptors)
         self._methods = {path: method for service in services for path, method in service.methods.items()}
         self._links: set[Link] = set()
         self._accepting = trio.CancelScope()
@@ -114,6 +133,8 @@ class RpcServer:
         """Take no new calls, let running ones go on for `grace_s` seconds, then cancel them; returns at the end."""
         self._is_draining = True
         self._accepting.cancel()
+        if self._handshakes is not None:
+            self._handshakes.cancel()
         for link in list(self._links):
             link.drain()
         with trio.move_on_after(grace_s):
@@ -124,8 +145,7 @@ class RpcServer:
 
     async def serve_connection(self, transport: Transport, peer: str) -> None:
         """Serve one connection, whatever it runs over, until it ends."""
-        if len(self._links) >= self._limits.max_connections:
-            logger.warning("connection turned away", peer=peer, reason="too many connections", held=len(self._links))
+        if self._is_full(peer):
             await trio.aclose_forcefully(transport)
             return
         link = Link(transport, self._limits, peer=peer, accept=self._accept)
@@ -142,7 +162,21 @@ class RpcServer:
             peer = _address(stream.socket.getpeername())
         except OSError:  # gone already
             return await trio.aclose_forcefully(stream)
-        return await self.serve_connection(stream, peer)
+        if self._handshakes is None:
+            return await self.serve_connection(stream, peer)
+        return await self._serve_encrypted(self._handshakes, stream, peer)
+
+    async def _serve_encrypted(self, handshakes: ServerHandshakes, stream: trio.SocketStream, peer: str) -> None:
+        if self._is_full(peer):
+            return await trio.aclose_forcefully(stream)
+        encrypted = await handshakes.perform(stream, peer)
+        return None if encrypted is None else await self.serve_connection(encrypted, peer)
+
+    def _is_full(self, peer: str) -> bool:
+        held = len(self._links) + len(self._handshakes or ())
+        if held >= self._limits.max_connections:
+            logger.warning("connection turned away", peer=peer, reason="too many connections", held=held)
+        return held >= self._limits.max_connections
 
     def _accept(self, link: Link, stream_id: int, request: Request) -> None:
         method = self._methods.get(request.path)
@@ -152,20 +186,41 @@ class RpcServer:
         deadline = math.inf if request.timeout_s is None else trio.current_time() + request.timeout_s
         stream = ServerStream(link, stream_id, deadline)
         call = ServerCall(
-            method=method.descriptor.full_name, peer=link.peer, metadata=request.metadata, deadline=deadline
+            method=method.descriptor.full_name,
+            peer=link.peer,
+            metadata=request.metadata,
+            peer_identity=link.peer_identity,
+            authority=request.authority,
+            deadline=deadline,
+            initial_metadata=stream.initial_metadata,
         )
-        link.start_call(stream, partial(_run_call, stream, method, call))
+        proceed: Proceed = partial(_outcome, stream, method, call)
+        for interceptor in reversed(self._interceptors):
+            proceed = partial(_intercepted, interceptor, call, proceed)
+        link.start_call(stream, partial(_run_call, stream, call, proceed))
 
 
-async def _run_call(stream: ServerStream, method: _Method, call: ServerCall) -> None:
-    status = await _outcome(stream, method, call)
+async def _run_call(stream: ServerStream, call: ServerCall, proceed: Proceed) -> None:
+    status = await proceed()
     try:
+        encode_metadata(call.initial_metadata)
         encode_metadata(call.trailing_metadata)
     except ValueError:
+        call.initial_metadata.clear()
         status = _unforeseen(call)
     else:
-        status = attrs.evolve(status, metadata=(*status.metadata, *call.trailing_metadata))
+        metadata = (*status.metadata, *call.trailing_metadata)
+        status = attrs.evolve(status, metadata=metadata, details=call.status_details or status.details)
     stream.finish(status)
+
+
+async def _intercepted(interceptor: Interceptor, call: ServerCall, proceed: Proceed) -> Status:
+    try:
+        return await interceptor(call, proceed)
+    except RequestError as error:
+        return status_of(error)
+    except Exception:
+        return _unforeseen(call)
 
 
 async def _outcome(stream: ServerStream, method: _Method, call: ServerCall) -> Status:

@@ -6,9 +6,12 @@ import ssl
 from typing import Any
 
 import attrs
+import structlog
 import trio
 
 from blockx.errors import ConfigError
+
+logger = structlog.get_logger(__name__)
 
 _ALPN = "h2"
 # Of TLS 1.2 only what RFC 9113 (appendix A) leaves: forward secrecy and authenticated encryption.
@@ -98,9 +101,40 @@ def _load_authority(context: ssl.SSLContext, ca: str) -> None:
         raise ConfigError(f"the TLS authority {ca} cannot be used: {_reason(error)}") from error
 
 
-async def server_handshake(transport: trio.abc.HalfCloseableStream, context: ssl.SSLContext) -> TlsStream:
-    """Wait for the client's part. Raises HandshakeFailed; the transport is the caller's to close then."""
-    return await _handshake(transport, context, server_side=True)
+class ServerHandshakes:
+    """The handshakes that go on at a server: each costs its own connection at most, for a bounded time."""
+
+    def __init__(self, context: ssl.SSLContext, timeout_s: float) -> None:
+        self._context = context
+        self._timeout_s = timeout_s
+        self._scopes: set[trio.CancelScope] = set()
+        self._is_cancelled = False
+
+    def __len__(self) -> int:
+        return len(self._scopes)
+
+    async def perform(self, transport: trio.abc.HalfCloseableStream, peer: str) -> TlsStream | None:
+        """Do the server's part. A connection that does not come to speak HTTP/2 over TLS is logged and closed: None."""
+        with trio.move_on_after(self._timeout_s) as scope:
+            self._scopes.add(scope)
+            try:
+                return await _handshake(transport, self._context, server_side=True)
+            except HandshakeFailed as error:
+                reason = str(error)
+            finally:
+                self._scopes.discard(scope)
+        if scope.cancelled_caught:
+            is_late = not self._is_cancelled
+            reason = f"no TLS handshake within {self._timeout_s:g} s" if is_late else "the server is shutting down"
+        logger.warning("connection ended", peer=peer, reason=reason)
+        await trio.aclose_forcefully(transport)
+        return None
+
+    def cancel(self) -> None:
+        """End those that go on, as the server takes no new connections."""
+        self._is_cancelled = True
+        for scope in self._scopes:
+            scope.cancel()
 
 
 async def client_handshake(
