@@ -7,7 +7,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 import trio
@@ -16,12 +16,17 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from blockx.errors import ConnectionFailed, DeadlineExceeded, Internal
+from blockx.rpc.feeder import Feeder, Requests
 from blockx.rpc.limits import Limits
 from blockx.rpc.link import Link, Transport
-from blockx.rpc.status import StatusError, error_of
+from blockx.rpc.status import ConnectionLost, Status, StatusError, error_of
 from blockx.rpc.stream import ClientStream
 
 Connect: TypeAlias = Callable[[], Awaitable[Transport]]
+_Received = TypeVar("_Received", bytes, bytes | None)
+
+#: How often a call is made anew that servers have turned away unseen.
+MAX_REPEATS = 3
 
 
 class Channel:
@@ -42,17 +47,23 @@ class Channel:
         self._closing = trio.CancelScope()
         self._is_closed = False
 
-    async def unary(self, method: MethodDescriptor, request: Message, timeout: float | None = None) -> Any:
+    async def unary(self, method: MethodDescriptor, request: Message | Requests, timeout: float | None = None) -> Any:
         """The answer to `request`. `timeout` is in seconds; the server is told it, or the surrounding scope's deadline.
+
+        For a method whose requests are a stream, `request` is an iterable of them, async or not; it is read as fast as
+        the server takes them, and no further once the answer is there. An error that it raises is raised here.
 
         Raises the RequestError that the server raised, DeadlineExceeded after `timeout`, or ConnectionFailed.
         """
         async with self.stream(method, request, timeout) as responses:
             return await responses.only()
 
-    def stream(self, method: MethodDescriptor, request: Message, timeout: float | None = None) -> ResponseStream:
+    def stream(
+        self, method: MethodDescriptor, request: Message | Requests, timeout: float | None = None
+    ) -> ResponseStream:
         """The answers to `request`, one by one: `async with channel.stream(...) as responses: async for ...`.
 
+        A stream of requests is given as to `unary`, and sent while the answers are read.
         Leaving the block ends the call. Raises the same errors as `unary`, on entry or from the iteration.
         """
         return ResponseStream(self, method, request, timeout)
@@ -151,25 +162,24 @@ async def open_channel(address: str, *, limits: Limits | None = None) -> AsyncIt
 class ResponseStream:
     """One call, from its request to its end; made by `Channel.stream`."""
 
-    def __init__(self, channel: Channel, method: MethodDescriptor, request: Message, timeout: float | None) -> None:
+    def __init__(
+        self, channel: Channel, method: MethodDescriptor, request: Message | Requests, timeout: float | None
+    ) -> None:
         self._channel = channel
         self._method = method
         self._request = request
+        self._feeder: Feeder | None = None
+        self._repeats_left = MAX_REPEATS
         self._timeout_s = math.inf if timeout is None else timeout
         self._response_class = GetMessageClass(method.output_type)
         self._stream: ClientStream | None = None
 
     async def __aenter__(self) -> ResponseStream:
         self._deadline = trio.current_time() + self._timeout_s
-        path = f"/{self._method.containing_service.full_name}/{self._method.name}"
         with self._bounded():
-            link = await self._channel.connected()
-            self._stream = await link.open_stream(path, trio.current_effective_deadline())
-            try:
-                await self._stream.send(self._request.SerializeToString(), is_last=True)
-            except BaseException:
-                self._stream.release()
-                raise
+            stream = await self._open()
+        if not isinstance(self._request, Message):
+            self._feeder = await Feeder(stream, self._request).__aenter__()
         return self
 
     async def __aexit__(
@@ -177,24 +187,56 @@ class ResponseStream:
     ) -> None:
         if self._stream is not None:
             self._stream.release()
+        if self._feeder is not None:
+            await self._feeder.__aexit__(kind, error, traceback)
+
+    async def _open(self) -> ClientStream:
+        """Begin the call; a single request is sent before the answer is waited for."""
+        path = f"/{self._method.containing_service.full_name}/{self._method.name}"
+        link = await self._channel.connected()
+        stream = self._stream = await link.open_stream(path, trio.current_effective_deadline())
+        if isinstance(self._request, Message):
+            try:
+                await stream.send(self._request.SerializeToString(), is_last=True)
+            except BaseException:
+                stream.release()
+                raise
+        return stream
 
     def __aiter__(self) -> ResponseStream:
         return self
 
     async def __anext__(self) -> Any:
-        assert self._stream is not None, "a call is iterated inside its `async with` block"
         with self._bounded():
-            data = await self._stream.receive()
+            data = await self._receive(ClientStream.receive)
         if data is None:
             raise StopAsyncIteration
         return self._parse(data)
 
     async def only(self) -> Any:
         """The single answer of a unary call."""
-        assert self._stream is not None, "a call is read inside its `async with` block"
         with self._bounded():
-            data = await self._stream.receive_only()
+            data = await self._receive(ClientStream.receive_only)
         return self._parse(data)
+
+    async def _receive(self, receive: Callable[[ClientStream], Awaitable[_Received]]) -> _Received:
+        assert self._stream is not None, "a call is read inside its `async with` block"
+        while True:
+            try:
+                return await receive(self._stream)
+            except StatusError as error:
+                if not self._may_repeat(error.status):
+                    raise
+            self._stream.release()
+            await self._open()
+
+    def _may_repeat(self, status: Status) -> bool:
+        """Servers turn calls away unseen when they stop, or count an ended call as still open: once more, then."""
+        is_unseen = isinstance(status, ConnectionLost) and not status.may_have_arrived
+        if not is_unseen or not isinstance(self._request, Message) or not self._repeats_left:
+            return False
+        self._repeats_left -= 1
+        return True
 
     def _parse(self, data: bytes) -> Message:
         try:
@@ -208,7 +250,8 @@ class ResponseStream:
             try:
                 yield
             except StatusError as error:
-                raise error_of(error.status) from None
+                failure = None if self._feeder is None else self._feeder.take_failure()
+                raise failure or error_of(error.status) from None
         if scope.cancelled_caught:
             raise DeadlineExceeded(f"{self._method.full_name} did not end within {self._timeout_s:g} s")
 

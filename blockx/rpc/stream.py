@@ -59,6 +59,11 @@ class Stream:
             chunk, rest = rest[:room], rest[room:]
             self._link.send_data(self.stream_id, chunk, is_last=is_last and not rest)
 
+    def send_end(self) -> None:
+        """Say that no message follows. Does nothing once the call is over."""
+        if not self.is_closed:
+            self._link.send_data(self.stream_id, memoryview(b""), is_last=True)
+
     def message_received(self, message: MessageReceived) -> None:
         self._messages.append(message)
         self._readable.unpark()
