@@ -6,6 +6,8 @@ import attrs
 from attrs.validators import ge, gt
 
 MIB = 1024 * 1024
+#: What an unread message counts beside its content, about as much as it takes: millions of empty ones are not free.
+MESSAGE_OVERHEAD_BYTES = 128
 
 
 @attrs.frozen(kw_only=True)
@@ -23,8 +25,14 @@ class Limits:
     max_concurrent_streams: int = attrs.field(default=1000, validator=ge(1))
     #: Connections that a server holds at once; more are closed as they arrive.
     max_connections: int = attrs.field(default=1000, validator=ge(1))
-    #: Bytes received on one connection that nobody has read yet, over all its calls.
+    #: Bytes received on one connection that nobody has read yet, over all its calls; see MESSAGE_OVERHEAD_BYTES.
     max_buffered_bytes: int = attrs.field(default=64 * MIB)
+    #: Frames that carry nothing of a call (PING, PRIORITY, empty DATA, ...) which a peer may send at once, and a tenth
+    #: of them each second, on top of those that answer what is sent to it. More end the connection.
+    max_idle_frames: int = attrs.field(default=4000, validator=ge(100))
+    #: Calls that a peer may reset before their answer begins, or send malformed, at once; and a tenth of them each
+    #: second, and one for each call that is answered. More end the connection.
+    max_dropped_calls: int = attrs.field(default=2000, validator=ge(1))
     #: Bytes queued for one connection before senders have to wait for a slow reader.
     send_buffer_bytes: int = attrs.field(default=256 * 1024, validator=ge(16 * 1024))
     #: How long a new connection may take until it has sent its HTTP/2 settings.
@@ -33,6 +41,8 @@ class Limits:
     keepalive_interval_s: float = attrs.field(default=30.0, validator=gt(0))
     #: ... and is given up when it does not answer for so long.
     keepalive_timeout_s: float = attrs.field(default=10.0, validator=gt(0))
+    #: How long a message may wait for a peer that takes nothing of it, though it shows signs of life.
+    stall_timeout_s: float = attrs.field(default=300.0, validator=gt(0))
     #: Opening a connection, at most.
     connect_timeout_s: float = attrs.field(default=5.0, validator=gt(0))
     #: After a failed attempt to connect, calls fail at once for so long; doubled with each further failure ...
@@ -41,7 +51,8 @@ class Limits:
     backoff_max_s: float = attrs.field(default=5.0, validator=gt(0))
 
     def __attrs_post_init__(self) -> None:
-        if self.max_buffered_bytes < self.max_message_bytes:
-            raise ValueError("max_buffered_bytes must be at least max_message_bytes: one whole message has to fit")
+        if self.max_buffered_bytes < self.max_message_bytes + MESSAGE_OVERHEAD_BYTES:
+            text = f"max_buffered_bytes must be at least max_message_bytes + {MESSAGE_OVERHEAD_BYTES}"
+            raise ValueError(f"{text}: one whole message has to fit")
         if self.backoff_max_s < self.backoff_min_s:
             raise ValueError("backoff_max_s must be at least backoff_min_s")

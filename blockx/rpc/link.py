@@ -11,10 +11,11 @@ import trio
 
 from blockx.errors import ConnectionFailed, ProtocolError
 from blockx.rpc import wire
+from blockx.rpc.floods import Patience, TokenBucket, TooMuch
 from blockx.rpc.headers import Request, request_headers
 from blockx.rpc.limits import Limits
 from blockx.rpc.messages import MessageReceived
-from blockx.rpc.status import Metadata, Status, connection_lost, status_of_reset
+from blockx.rpc.status import Code, Metadata, Status, StatusError, connection_lost, status_of_reset
 from blockx.rpc.stream import ClientStream, ServerStream, Stream
 from blockx.rpc.tls import TlsStream
 
@@ -27,6 +28,8 @@ Accept: TypeAlias = Callable[["Link", int, Request], None]
 RECEIVE_BYTES = 64 * 1024
 #: Answers to PING and SETTINGS, window updates: a peer that makes us queue more than this is not reading.
 CONTROL_BYTES = 256 * 1024
+#: Refused requests are logged one by one up to here, then one a second.
+REFUSALS_LOGGED = 10
 #: For the last words (statuses, GOAWAY) to reach a peer, and for it to close its side.
 FAREWELL_S = 1.0
 
@@ -45,6 +48,8 @@ class Link:
         self._accept = accept
         self._wire = wire.Wire(client_side=accept is None, limits=limits)
         self._wire.initiate_connection()
+        self._patience = Patience(limits)
+        self._refusals_logged = TokenBucket(REFUSALS_LOGGED)
         self._scheme = "https" if isinstance(transport, TlsStream) else "http"
         self._greeted = trio.Event()
         self._reading = trio.CancelScope()
@@ -155,10 +160,19 @@ class Link:
             if not data:
                 return self._broke("the peer closed the connection")
             self._last_read = trio.current_time()
-            if not self._feed(bytes(data)):
+            if not await self._take_in(bytes(data)):
                 return None
+
+    async def _take_in(self, data: bytes) -> bool:
+        """Handle what was read, in batches; others have their turn in between. False when it ends the connection."""
+        while self._feed(data):
             while self._wire.pending_bytes > self.limits.send_buffer_bytes + CONTROL_BYTES:
                 await self._senders.park()
+            if not self._wire.is_behind:
+                return True
+            data = b""
+            await trio.lowlevel.checkpoint()
+        return False
 
     def _broke(self, reason: str) -> None:
         """End the connection without a farewell: nobody is left to hear it."""
@@ -168,13 +182,15 @@ class Link:
     def _feed(self, data: bytes) -> bool:
         """Pass on what the bytes say. False when they end the connection."""
         try:
-            events = self._wire.receive_data(data)
+            for event in self._wire.receive_data(data):
+                self._dispatch(event)
+            self._patience.idle_frames(self._wire.take_idle_frames(), trio.current_time())
         except ProtocolError as error:
+            if isinstance(error, TooMuch):
+                self._wire.calm_down()
             logger.warning("connection ended", peer=self.peer, reason=str(error))
             self.end(str(error))
             return False
-        for event in events:
-            self._dispatch(event)
         if self._wire.has_peer_settings:
             self._greeted.set()
         if self._wire.pending_bytes:
@@ -186,7 +202,7 @@ class Link:
             case wire.RequestReceived():
                 self._request_received(event.stream_id, event.request)
             case wire.RequestRefused():
-                logger.info("request refused", peer=self.peer, code=event.status.code.name, reason=event.status.message)
+                self._request_refused(event.status)
             case wire.WindowOpened(stream_id=0):
                 self._senders.unpark_all()
                 self._openers.unpark_all()
@@ -214,15 +230,26 @@ class Link:
             case wire.StreamReset():
                 stream.over(status_of_reset(event.error_code))
                 self._senders.unpark_all()
+                if isinstance(stream, ServerStream) and not stream.is_answered:
+                    self._patience.call_dropped(trio.current_time())
             case wire.WindowOpened():
                 stream.window_opened()
 
     def _request_received(self, stream_id: int, request: Request) -> None:
         assert self._accept is not None, "h2 lets no server open streams"
-        if self._is_draining or len(self.streams) >= self.limits.max_concurrent_streams:
+        if self._is_draining:
             self._wire.refuse_stream(stream_id)
+        elif len(self.streams) >= self.limits.max_concurrent_streams:
+            self._wire.refuse_stream(stream_id)
+            self._patience.call_dropped(trio.current_time())
         else:
             self._accept(self, stream_id, request)
+
+    def _request_refused(self, status: Status) -> None:
+        now = trio.current_time()
+        if self._refusals_logged.take(1, now):
+            logger.info("request refused", peer=self.peer, code=status.code.name, reason=status.message)
+        self._patience.call_dropped(now)
 
     def _go_away_received(self, event: wire.GoAway) -> None:
         if self._accept is not None:
@@ -262,12 +289,17 @@ class Link:
         return min(self._wire.connection_room, self._wire.stream_room(stream_id))
 
     async def wait_for_room(self, stream_id: int, stream_lot: trio.lowlevel.ParkingLot) -> None:
-        """Wait until `room` may have changed, or the stream has ended."""
+        """Wait until `room` may have changed, or the stream has ended. Raises StatusError when the peer stalls."""
         is_stream_full = self._wire.stream_room(stream_id) <= 0
-        await (stream_lot if is_stream_full else self._senders).park()
+        with trio.move_on_after(self.limits.stall_timeout_s) as scope:
+            await (stream_lot if is_stream_full else self._senders).park()
+        if scope.cancelled_caught:
+            text = f"the peer took nothing of a message for {self.limits.stall_timeout_s:g} s"
+            raise StatusError(Status(Code.UNAVAILABLE, text))
 
     def send_data(self, stream_id: int, data: memoryview, *, is_last: bool) -> None:
         self._wire.send_data(stream_id, data, end_stream=is_last)
+        self._patience.frame_sent()
         self._wake_writer()
 
     def send_response_headers(self, stream_id: int, metadata: Metadata = ()) -> None:
@@ -276,6 +308,7 @@ class Link:
 
     def send_status(self, stream_id: int, status: Status, *, is_started: bool) -> None:
         self._wire.send_status(stream_id, status, is_started=is_started)
+        self._patience.call_answered()
         self._wake_writer()
 
     def refuse(self, stream_id: int, status: Status) -> None:

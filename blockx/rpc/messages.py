@@ -7,6 +7,7 @@ import zlib
 
 import attrs
 
+from blockx.rpc.limits import MESSAGE_OVERHEAD_BYTES
 from blockx.rpc.status import Code, Status, StatusError, too_large
 
 _PREFIX = struct.Struct(">BI")  # flag "compressed", then the length
@@ -41,7 +42,7 @@ class Inbound:
     def feed(self, stream_id: int, data: bytes) -> list[MessageReceived]:
         """The messages completed by `data`. Raises StatusError when they are too large or malformed."""
         self._buffer += data
-        self.held_bytes += len(data)
+        self.held_bytes += len(data)  # its prefix is part of a message's overhead
         messages = []
         while len(self._buffer) >= _PREFIX.size:
             flag, length = _PREFIX.unpack_from(self._buffer)
@@ -50,8 +51,13 @@ class Inbound:
             if len(self._buffer) < end:
                 break
             messages.append(MessageReceived(stream_id, bytes(self._buffer[_PREFIX.size : end]), bool(flag), end))
+            self.held_bytes += MESSAGE_OVERHEAD_BYTES - _PREFIX.size
             del self._buffer[:end]
         return messages
+
+    def read(self, size: int) -> None:
+        """Note that a message of `size` bytes is no longer held here."""
+        self.held_bytes -= size + MESSAGE_OVERHEAD_BYTES - _PREFIX.size
 
     def _check(self, flag: int, length: int) -> None:
         if length > self._max_bytes:

@@ -104,6 +104,11 @@ class ServerStream(Stream):
         self._is_started = False
 
     @property
+    def is_answered(self) -> bool:
+        """Whether the answer has begun."""
+        return self._is_started
+
+    @property
     def verdict(self) -> Status:
         """Why the scope was cancelled."""
         return self._verdict or Status(Code.DEADLINE_EXCEEDED, "the call's deadline has passed")

@@ -1,4 +1,4 @@
-"""gRPC over HTTP/2 without IO: bytes in, events out. The only module that knows purerpc and h2.
+"""gRPC over HTTP/2 without IO: bytes in, events out. With `http2` the only module that knows purerpc and h2.
 
 Everything that a peer can get wrong ends here as a refused or failed stream, or as one ProtocolError that ends the
 connection. Another HTTP/2 engine can take this module's place: what leaves it are the events below and plain bytes.
@@ -7,7 +7,6 @@ connection. Another HTTP/2 engine can take this module's place: what leaves it a
 from __future__ import annotations
 
 import importlib.metadata
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,7 +15,6 @@ import h2.config
 import h2.connection
 import h2.events
 import h2.exceptions
-import h2.frame_buffer
 import h2.settings
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
@@ -26,17 +24,15 @@ from purerpc.grpclib.connection import GRPCConnection
 
 from blockx.errors import ProtocolError
 from blockx.rpc import headers
+from blockx.rpc.http2 import Http2
 from blockx.rpc.limits import Limits
 from blockx.rpc.messages import Inbound, MessageReceived
 from blockx.rpc.status import Code, Metadata, Status, StatusError
 
-_PINNED = {"purerpc": "0.8.0", "h2": "3.2.0"}
+_PINNED = {"purerpc": "0.8.0", "h2": "3.2.0", "hpack": "3.0.0", "hyperframe": "5.2.0"}
 for _package, _version in _PINNED.items():
     if (_found := importlib.metadata.version(_package)) != _version:
         raise ImportError(f"blockx.rpc reaches into {_package} and needs version {_version}, found {_found}")
-
-# hpack logs every header at DEBUG, with its value: slow, and no place for tokens.
-logging.getLogger("hpack").setLevel(logging.INFO)
 
 #: Large enough to keep h2's work per megabyte small, small enough to be fair to other calls. Bytes.
 FRAME_BYTES = 64 * 1024
@@ -132,40 +128,6 @@ Event = (
 )
 
 
-class _FrameBuffer(h2.frame_buffer.FrameBuffer):  # type: ignore[misc]  # h2 has no type information
-    def _parse_frame_header(self, data: bytes) -> Any:
-        """Refuse an overlong frame by its header; h2 would first wait for all of it."""
-        frame, length = super()._parse_frame_header(data)
-        self._validate_frame_length(length)
-        return frame, length
-
-
-class _Http2(h2.connection.H2Connection):  # type: ignore[misc]  # h2 has no type information
-    # h2 remembers how the last so many streams ended, to tell late frames from wrong ones.
-    MAX_CLOSED_STREAMS = 4096
-
-    # h2 would end the connection when a peer opens too many streams; Link refuses the stream instead.
-    open_inbound_streams = 0
-    open_outbound_streams = 0
-
-    def __init__(self, config: h2.config.H2Configuration) -> None:
-        super().__init__(config)
-        self.incoming_buffer = _FrameBuffer(server=not config.client_side)
-
-    def _receive_goaway_frame(self, frame: Any) -> Any:
-        """To h2 a GOAWAY is the end; in truth the calls that run go on."""
-        event = h2.events.ConnectionTerminated()
-        event.error_code, event.last_stream_id = frame.error_code, frame.last_stream_id
-        return [], [event]
-
-    def _receive_window_update_frame(self, frame: Any) -> Any:
-        """A window update may cross the end of its stream; h2 3.2 would end the connection over it."""
-        try:
-            return super()._receive_window_update_frame(frame)
-        except h2.exceptions.StreamClosedError:
-            return [], []
-
-
 class Wire(GRPCConnection):  # type: ignore[misc]  # purerpc has no type information
     """One connection's protocol state. Not one method waits; after a ProtocolError only `data_to_send` is of use."""
 
@@ -174,7 +136,6 @@ class Wire(GRPCConnection):  # type: ignore[misc]  # purerpc has no type informa
         self._held_bytes = 0
         self._uncredited_bytes = 0
         self._inbound: dict[int, Inbound] = {}
-        self.has_peer_settings = False
         super().__init__(GRPCConfiguration(client_side=client_side, max_message_length=limits.max_message_bytes))
         # Our own headers need no check, those of the peer are checked here: h2 would end the connection over them.
         config = h2.config.H2Configuration(
@@ -184,7 +145,10 @@ class Wire(GRPCConnection):  # type: ignore[misc]  # purerpc has no type informa
             validate_inbound_headers=False,
             normalize_inbound_headers=False,
         )
-        self._h2 = self.h2_connection = _Http2(config)
+        # Above what is advertised one call is refused; far above it the connection ends, as hpack stops in between.
+        max_block_bytes = 4 * limits.max_header_bytes
+        self._h2 = self.h2_connection = Http2(config, max_block_bytes)
+        self._h2.decoder.max_header_list_size = max_block_bytes
         self._set_h2_connection_local_settings()
 
     def _set_h2_connection_local_settings(self) -> None:
@@ -198,8 +162,6 @@ class Wire(GRPCConnection):  # type: ignore[misc]  # purerpc has no type informa
         http2 = self.h2_connection
         http2.local_settings = h2.settings.Settings(client=self.config.client_side, initial_values=values)
         http2.max_inbound_frame_size = FRAME_BYTES
-        # Above what is advertised one call is refused; far above it the connection ends, as hpack stops in between.
-        http2.decoder.max_header_list_size = 4 * self._limits.max_header_bytes
 
     # -- receiving
 
@@ -208,8 +170,26 @@ class Wire(GRPCConnection):  # type: ignore[misc]  # purerpc has no type informa
         self._h2.initiate_connection()
         self._h2.increment_flow_control_window(CONNECTION_WINDOW_BYTES - _INITIAL_WINDOW_BYTES)
 
+    @property
+    def has_peer_settings(self) -> bool:
+        """Whether the peer has shown that it speaks HTTP/2."""
+        return bool(self._h2.has_peer_settings)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether frames are left over from the last `receive_data`; `receive_data(b"")` goes on with them."""
+        return bool(self._h2.incoming_buffer.has_more)
+
+    def take_idle_frames(self) -> int:
+        """How many frames that carry nothing of a call came since the last time; costly ones count more than once."""
+        count, self._h2.idle_frames = int(self._h2.idle_frames), 0
+        return count
+
     def receive_data(self, data: bytes) -> list[Event]:
-        """What the peer's bytes mean, in order. Raises ProtocolError, with a GOAWAY queued, if they are not HTTP/2."""
+        """What the peer's bytes mean, in order; a batch of frames at a time, see `is_behind`.
+
+        Raises ProtocolError, with a GOAWAY queued, if they are not HTTP/2.
+        """
         try:
             return self._events_of(data)
         except h2.exceptions.ProtocolError as error:
@@ -264,14 +244,20 @@ class Wire(GRPCConnection):  # type: ignore[misc]  # purerpc has no type informa
         if inbound is None or inbound.is_ended:
             return []
         self._acknowledge(stream_id, inbound, event.flow_controlled_length - len(data))
-        self._held_bytes += len(data)
         try:
-            messages = inbound.feed(stream_id, data)
-            self._check_held_bytes()
+            return list(self._feed(stream_id, inbound, data))
         except StatusError as error:
             inbound.is_ended = True
             return [StreamFailed(stream_id, error.status)]
-        return list(messages)
+
+    def _feed(self, stream_id: int, inbound: Inbound, data: bytes) -> list[MessageReceived]:
+        held_before = inbound.held_bytes
+        try:
+            messages = inbound.feed(stream_id, data)
+        finally:
+            self._held_bytes += inbound.held_bytes - held_before
+        self._check_held_bytes()
+        return messages
 
     def _check_held_bytes(self) -> None:
         if self._held_bytes > self._limits.max_buffered_bytes:
@@ -296,9 +282,9 @@ class Wire(GRPCConnection):  # type: ignore[misc]  # purerpc has no type informa
         return [WindowOpened(event.stream_id)]
 
     def _remote_settings_changed(self, event: Any) -> list[Event]:
-        self.has_peer_settings = True
         # The initial window counts for every open stream, the frame size and stream limit for the connection.
-        return [WindowOpened(stream_id) for stream_id in (0, *self._h2.streams)]
+        streams = self._h2.streams if SettingCodes.INITIAL_WINDOW_SIZE in event.changed_settings else ()
+        return [WindowOpened(stream_id) for stream_id in (0, *streams)]
 
     def _connection_terminated(self, event: Any) -> list[Event]:
         return [GoAway(event.last_stream_id, int(event.error_code))]
@@ -313,8 +299,9 @@ class Wire(GRPCConnection):  # type: ignore[misc]  # purerpc has no type informa
         """Give `size` bytes of read messages back to their sender."""
         inbound = self._inbound.get(stream_id)
         if inbound is not None:
-            inbound.held_bytes -= size
-            self._held_bytes -= size
+            held_before = inbound.held_bytes
+            inbound.read(size)
+            self._held_bytes += inbound.held_bytes - held_before
             self._acknowledge(stream_id, inbound, size)
 
     def _acknowledge(self, stream_id: int, inbound: Inbound, size: int) -> None:
@@ -395,6 +382,10 @@ class Wire(GRPCConnection):  # type: ignore[misc]  # purerpc has no type informa
         """Tell the peer that it gets no new calls here. Calls that run go on: h2's own GOAWAY would end them."""
         frame = GoAwayFrame(0, last_stream_id=self._h2.highest_inbound_stream_id, error_code=error_code)
         self._h2._prepare_for_sending([frame])
+
+    def calm_down(self) -> None:
+        """Tell the peer that it asks for too much; the connection is to end."""
+        self.go_away(ErrorCodes.ENHANCE_YOUR_CALM)
 
     def _is_open(self, stream_id: int) -> bool:
         stream = self._h2.streams.get(stream_id)

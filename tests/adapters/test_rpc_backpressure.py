@@ -17,7 +17,7 @@ from h2.settings import SettingCodes
 
 from blockx import errors
 from blockx.proto import worker_pb2 as pb
-from blockx.rpc import Channel, RpcServer, ServerCall
+from blockx.rpc import Channel, Limits, RpcServer, ServerCall
 from blockx.rpc.messages import decompress
 from blockx.rpc.status import StatusError
 from tests.adapters.rpc_peers import SUBMIT, RawClient, framed, request_headers, serve, worker_service
@@ -124,7 +124,8 @@ async def test_a_flood_of_pings_that_nobody_hears_answered_takes_bounded_memory(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
     peer = DeafPeer(PREFACE + SETTINGS, PING * 1000, pause_s=0)
-    nursery.start_soon(RpcServer([worker_service()]).serve_connection, peer, "deaf")
+    patient = Limits(max_idle_frames=1_000_000)
+    nursery.start_soon(RpcServer([worker_service()], limits=patient).serve_connection, peer, "deaf")
     await trio.sleep(20)
     assert 250_000 < peer.sent_bytes < 1_500_000
 
