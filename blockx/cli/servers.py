@@ -68,7 +68,7 @@ def dev(
     worker = _load(WorkerConfig, "worker", config_file, functions=functions, listen=worker_listen, **flags)
     coordinator = _load(CoordinatorConfig, "coordinator", config_file, listen=coordinator_listen)
     if tables is not None:
-        apply_tables(worker.database, tables)
+        apply_tables(worker.store.database, tables)
 
     async def serve(stop: _Stop) -> int:
         async with dev_cluster(coordinator, [worker]) as cluster:

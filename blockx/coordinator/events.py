@@ -9,8 +9,8 @@ import enum
 from typing import NewType
 
 from attrs import field, frozen
+from attrs.validators import ge, gt
 
-from blockx.errors import ConfigError
 from blockx.model import Reservation, TaskId
 
 ReserveId = NewType("ReserveId", int)
@@ -21,28 +21,22 @@ ReserveId = NewType("ReserveId", int)
 class CoordinatorSettings:
     """What CoordinatorCore obeys."""
 
-    slot_ttl_ms: int = field(default=5_000, metadata={"env": "COORDINATOR_SLOT_TTL_MS"})
+    slot_ttl_ms: int = field(default=5_000, validator=gt(0), metadata={"env": "COORDINATOR_SLOT_TTL_MS"})
     """Lease asked of a worker; a whole reserve takes at most half of it."""
-    rpc_timeout_ms: int = field(default=500, metadata={"env": "COORDINATOR_RPC_TIMEOUT_MS"})
+    rpc_timeout_ms: int = field(default=500, validator=gt(0), metadata={"env": "COORDINATOR_RPC_TIMEOUT_MS"})
     """How long one question to a worker may take."""
-    max_candidates: int = field(default=5, metadata={"env": "COORDINATOR_MAX_CANDIDATES"})
+    max_candidates: int = field(default=5, validator=gt(0), metadata={"env": "COORDINATOR_MAX_CANDIDATES"})
     """Workers asked for one reserve, at most."""
-    uncertain_retries: int = field(default=2, metadata={"env": "COORDINATOR_UNCERTAIN_RETRIES"})
+    uncertain_retries: int = field(default=2, validator=ge(0), metadata={"env": "COORDINATOR_UNCERTAIN_RETRIES"})
     """How often the same worker is asked again when it is unknown whether it leased a slot."""
-    heartbeat_timeout_ms: int = field(default=10_000, metadata={"env": "COORDINATOR_HEARTBEAT_TIMEOUT_MS"})
+    heartbeat_timeout_ms: int = field(
+        default=10_000, validator=gt(0), metadata={"env": "COORDINATOR_HEARTBEAT_TIMEOUT_MS"}
+    )
     """A worker not heard of for this long is not routed to."""
-    registry_stale_ms: int = 300_000
+    registry_stale_ms: int = field(default=300_000, validator=ge(0))
     """How long the ages of heartbeats stand still while the registry is out of reach."""
-    registry_lease_ttl_ms: int = 15_000
+    registry_lease_ttl_ms: int = field(default=15_000, validator=ge(0))
     """How long a worker that a re-list no longer shows stays routable, unconfirmed."""
-
-    def __attrs_post_init__(self) -> None:
-        for name in ("slot_ttl_ms", "rpc_timeout_ms", "max_candidates", "heartbeat_timeout_ms"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"{name} must be positive, not {getattr(self, name)}")
-        for name in ("uncertain_retries", "registry_stale_ms", "registry_lease_ttl_ms"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name} must not be negative, not {getattr(self, name)}")
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -34,12 +34,17 @@ def setup_logs(style: Style | None = None, *, level: str = "info", stream: TextI
             *([] if is_pretty else [structlog.processors.format_exc_info]),
             _without_secrets,
             _shortened,
-            structlog.dev.ConsoleRenderer(colors=out.isatty()) if is_pretty else structlog.processors.JSONRenderer(),
+            _console(out) if is_pretty else structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         logger_factory=structlog.PrintLoggerFactory(out),
         cache_logger_on_first_use=False,
     )
+
+
+def _console(out: TextIO) -> structlog.dev.ConsoleRenderer:
+    """Plain tracebacks: the rich ones print local variables, and so what must not be logged."""
+    return structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=structlog.dev.plain_traceback)
 
 
 def _without_secrets(_: Any, __: str, entry: MutableMapping[str, Any]) -> Mapping[str, Any]:

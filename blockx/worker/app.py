@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import secrets
-import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import structlog
 import trio
 from attrs import define, field, frozen
+from attrs.validators import ge, gt
 from trio_util import AsyncValue
 
 from blockx import __version__
@@ -21,6 +22,7 @@ from blockx.errors import ConfigError, LoadFailed
 from blockx.registry.port import Beat, Registry
 from blockx.rpc import RpcServer
 from blockx.store.bundles import BundleStore
+from blockx.store.settings import StoreSettings
 from blockx.store.tables import TableStore
 from blockx.worker.admin import worker_admin_service
 from blockx.worker.builders import load_builders
@@ -36,6 +38,7 @@ from blockx.worker.io.admission import Backends
 from blockx.worker.io.scope import ScopeLimits, TaskScope
 from blockx.worker.listener import Listener
 from blockx.worker.phases import Admission, AdmissionSettings, Phases, TaskRun
+from blockx.worker.private import private_directory
 from blockx.worker.results import ResultStore
 from blockx.worker.service import worker_service
 from blockx.worker.status import state_name
@@ -61,14 +64,15 @@ class WorkerConfig:
     """HOST:PORT under which clients reach this worker; by default where it listens."""
     worker_id: str = ""
     """Stable name of this worker; by default its advertised address."""
-    database: str = "sqlite:///blockx.db"
-    """URL of the database that holds the tables."""
-    bundles: str = "blockx-bundles"
-    """URL or directory of the bundle store."""
+    store: StoreSettings = field(factory=StoreSettings)
     state_dir: str = field(default="", metadata={"env": "WORKER_STATE_DIR"})
-    """Where large results are kept while they can be fetched; by default a temporary directory."""
-    heartbeat_interval_ms: int = field(default=200, metadata={"env": "WORKER_HEARTBEAT_INTERVAL"})
-    retained_spool_bytes: int = 4 * 1024**3
+    """Where the directory for the socket and large results is made; by default the system's temporary directory."""
+    heartbeat_interval_ms: int = field(default=200, validator=gt(0), metadata={"env": "WORKER_HEARTBEAT_INTERVAL"})
+    """How often a change is told to the registry."""
+    retained_spool_bytes: int = field(default=4 * 1024**3, validator=gt(0))
+    """Disk space for results that are too large for one message; when it is used up, tasks are refused."""
+    drain_timeout_ms: int = field(default=0, validator=ge(0))
+    """How long a drain lets tasks run; 0: as long as their own deadlines allow."""
     core: WorkerSettings = field(factory=WorkerSettings)
     dispatcher: DispatcherSettings = field(factory=DispatcherSettings)
     pool: ExecutorSettings = field(factory=ExecutorSettings)
@@ -92,11 +96,12 @@ class WorkerHandle:
     readiness: AsyncValue[str | None]
     _control: Control
     _pool: ExecutorPool
+    _drain_timeout_ms: int | None
     _is_told_to_drain: bool = False
 
     async def wait_ready(self) -> None:
         """Wait until tasks are accepted. Raises LoadFailed if the functions cannot be loaded."""
-        reason = await self.readiness.wait_value(lambda reason: reason is None or reason != STARTING)
+        reason = await self.readiness.wait_value(lambda reason: reason != STARTING)
         if reason is not None:
             raise LoadFailed(reason)
 
@@ -105,7 +110,8 @@ class WorkerHandle:
 
         The first one cancels nothing that an operator's Drain lets finish.
         """
-        event = ev.StopRequested() if self._is_told_to_drain else ev.DrainRequested(timeout_ms)
+        limit_ms = timeout_ms or self._drain_timeout_ms
+        event = ev.StopRequested() if self._is_told_to_drain else ev.DrainRequested(limit_ms)
         self._is_told_to_drain = True
         self._control.worker.feed(event)
 
@@ -124,13 +130,12 @@ async def run_worker(
     task_status: trio.TaskStatus[WorkerHandle] = trio.TASK_STATUS_IGNORED,
 ) -> int:
     """Serve until drained (or cancelled); started once the port is open, with a handle. Returns the exit code."""
-    with tempfile.TemporaryDirectory(prefix="blockx-worker-") as private:
-        backends = Backends(TableStore.open(config.database), BundleStore.open(config.bundles))
-        try:
-            worker = _Worker(config, backends, Path(private))
-            return await worker.run(registry, task_status)
-        finally:
-            backends.close()
+    with ExitStack() as stack:
+        private = Path(stack.enter_context(private_directory(config.state_dir)))
+        tables = TableStore.open(config.store.database)
+        stack.callback(tables.close)
+        worker = _Worker(config, Backends(tables, BundleStore.open(config.store.bundles)), private)
+        return await worker.run(registry, task_status)
 
 
 class _Worker:
@@ -185,18 +190,25 @@ class _Worker:
             bound = await front.start(server.serve, *host_and_port(self._config.listen))
             self._control.addr = self._config.advertise or bound
             self._control.worker_id = self._config.worker_id or self._control.addr
-            async with registry.register(self._heartbeat.first()) as registration:
-                front.start_soon(self._heartbeat.run, registration)
-                handle = WorkerHandle(bound, self._control.worker_id, self._readiness, self._control, self._pool)
+            async with registry.register(self._heartbeat.first()) as registration, trio.open_nursery() as beats:
+                beats.start_soon(self._heartbeat.run, registration)
+                handle = self._handle(bound)
                 task_status.started(handle)
                 log.info("worker serves", addr=bound, worker_id=handle.worker_id)
                 await self._control.finished.wait()
+                beats.cancel_scope.cancel()
             await server.shutdown(1.0)
             front.cancel_scope.cancel()
 
+    def _handle(self, bound: str) -> WorkerHandle:
+        drain_timeout_ms = self._config.drain_timeout_ms or None
+        return WorkerHandle(
+            bound, self._control.worker_id, self._readiness, self._control, self._pool, drain_timeout_ms
+        )
+
     def _result_store(self, private: Path) -> ResultStore:
-        directory = Path(self._config.state_dir) if self._config.state_dir else private / "results"
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory = private / "results"
+        directory.mkdir(mode=0o700)
         return ResultStore(
             directory,
             INLINE_RESULT_BYTES,
@@ -215,7 +227,10 @@ class _Worker:
     def _executors_changed(self, live: int, trouble: str | None) -> None:
         self._control.worker.feed(ev.ExecutorsChanged(live, trouble))
         was = self._readiness.value
-        self._readiness.value = trouble if trouble is not None else None if live else was
+        if trouble is not None:
+            self._readiness.value = trouble
+        elif live:
+            self._readiness.value = None
         if self._readiness.value != was:
             self._heartbeat.urge()
 

@@ -93,14 +93,7 @@ class Control:
         now = now_ms()
         view = self.core.task(task_id, now)
         if view is None:
-            return TaskUpdate(
-                task_id=task_id,
-                state=None,
-                is_terminal=True,
-                worker_addr=self.addr,
-                timestamp_ms=_wall_ms(),
-                error="not_found",
-            )
+            return self._unknown(task_id, "not_found")
         kept = self.results.get(task_id) if view.state.is_terminal else None
         return TaskUpdate(
             task_id=task_id,
@@ -117,6 +110,16 @@ class Control:
     def runs(self) -> Collection[TaskRun]:
         """The tasks that were accepted and have not ended, oldest first."""
         return self._runs.values()
+
+    def _unknown(self, task_id: TaskId, error: str) -> TaskUpdate:
+        return TaskUpdate(
+            task_id=task_id,
+            state=None,
+            is_terminal=True,
+            worker_addr=self.addr,
+            timestamp_ms=_wall_ms(),
+            error=error,
+        )
 
     def functions_loaded(self, names: list[str]) -> None:
         self.code = self.code.with_functions(names)
@@ -141,7 +144,7 @@ class Control:
             case ev.ConvergeTask():
                 self._converge(command)
             case ev.ExpireLease(task_id):
-                self.watches.notify(evolve(self.update(task_id), error="lease_expired"))
+                self.watches.notify(self._unknown(task_id, "lease_expired"))
             case ev.PurgeResult(task_id):
                 self.results.purge(task_id)
             case ev.AnnounceDraining():
@@ -169,9 +172,12 @@ class Control:
 
     def _converge(self, command: ev.ConvergeTask) -> None:
         run = self._runs.pop(command.task_id)
+        # Before the run is forgotten: what executors still say of its calls means nothing from here on.
+        self.calls.feed(ev.CallsCancelled(run.no))
         del self._runs_by_no[run.no]
         run.scope.cancel()
-        self.results.keep(command.task_id, _result(run, command))
+        plugin_results = _plugin_results(run, command.outcome, self.results.take(command.task_id))
+        self.results.keep(command.task_id, _result(run, command, plugin_results))
         failure = command.outcome.failure
         log.info(
             "task ended",
@@ -202,7 +208,7 @@ class Control:
                 assert_never(command)
 
 
-def _result(run: TaskRun, command: ev.ConvergeTask) -> TaskResult:
+def _result(run: TaskRun, command: ev.ConvergeTask, plugin_results: tuple[PluginResult, ...]) -> TaskResult:
     outcome = command.outcome
     read_blocks: tuple[tuple[int, str], ...] = ()
     truncated = False
@@ -215,7 +221,7 @@ def _result(run: TaskRun, command: ev.ConvergeTask) -> TaskResult:
         failure_code=outcome.failure,
         failure_message=outcome.message,
         retryable=outcome.retryable,
-        plugin_results=outcome.plugin_results or _failed_plugin(run, outcome),
+        plugin_results=plugin_results,
         failed_call=outcome.failed_call,
         receipt=receipt,
         read_blocks=read_blocks,
@@ -224,9 +230,11 @@ def _result(run: TaskRun, command: ev.ConvergeTask) -> TaskResult:
     )
 
 
-def _failed_plugin(run: TaskRun, outcome: ev.Outcome) -> tuple[PluginResult, ...]:
-    """After PLUGIN_FAILED there is one plugin result, also where the core itself failed the phase (commit timeout)."""
+def _plugin_results(run: TaskRun, outcome: ev.Outcome, reported: tuple[PluginResult, ...]) -> tuple[PluginResult, ...]:
+    """What the writer reported; after PLUGIN_FAILED one that says so; after any other failure none."""
     handler = run.task.result_handler
+    if outcome.failure is None:
+        return reported
     if outcome.failure is not FailureCode.PLUGIN_FAILED or handler is None:
         return ()
     return (PluginResult(handler.type, success=False, failure_code=outcome.failure.value),)

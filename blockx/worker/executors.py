@@ -13,6 +13,7 @@ from typing import cast
 import structlog
 import trio
 from attrs import define, field, frozen
+from attrs.validators import gt
 
 from blockx.errors import ConfigError, ProtocolError
 from blockx.model import CallErrorCode
@@ -28,7 +29,10 @@ log = structlog.get_logger("blockx.worker.executors")
 ENVIRONMENT_ALLOWED = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV")
 """What an executor inherits of the worker's environment: no credentials."""
 
-EXIT_GRACE_S = 1.0
+STEADY_S = 10.0
+"""An executor that lived longer than this is replaced at once; the next starts after shorter lives wait longer each."""
+
+EXIT_GRACE_S = 0.25
 """How long a process whose connection has ended may take to exit by itself, so that its own status is seen."""
 
 
@@ -37,26 +41,25 @@ class ExecutorSettings:
     """How executors are run. Times in milliseconds."""
 
     executors: int = field(
-        factory=lambda: os.cpu_count() or 1, metadata={"env": "EXECUTOR_PROCESSES", "default": "number of CPUs"}
+        factory=lambda: os.cpu_count() or 1,
+        validator=gt(0),
+        metadata={"env": "EXECUTOR_PROCESSES", "default": "number of CPUs"},
     )
     """Executor processes."""
-    heartbeat_ms: int = field(default=1_000, metadata={"env": "EXECUTOR_HEARTBEAT_MS"})
+    heartbeat_ms: int = field(default=1_000, validator=gt(0), metadata={"env": "EXECUTOR_HEARTBEAT_MS"})
     """How often an executor says that it is alive."""
-    silence_ms: int = field(default=15_000, metadata={"env": "EXECUTOR_SILENCE_MS"})
+    silence_ms: int = field(default=15_000, validator=gt(0), metadata={"env": "EXECUTOR_SILENCE_MS"})
     """An executor that says nothing for this long is stuck in one call; it is killed and replaced."""
-    load_timeout_ms: int = 30_000
+    load_timeout_ms: int = field(default=30_000, validator=gt(0))
     """How long an executor may take to start and import the functions."""
-    call_deadline_ms: int = 5_000
-    """Budget of CPU and backend time that each call is given."""
-    restart_base_ms: int = field(default=100, metadata={"env": "EXECUTOR_RESTART_BASE_MS"})
+    call_deadline_ms: int = field(default=5_000, validator=gt(0))
+    """Budget of CPU and backend time that executors are told for each call."""
+    restart_base_ms: int = field(default=100, validator=gt(0), metadata={"env": "EXECUTOR_RESTART_BASE_MS"})
     """Pause before an executor that never got ready is started again; doubled with each further one."""
-    restart_max_ms: int = field(default=5_000, metadata={"env": "EXECUTOR_RESTART_MAX_MS"})
+    restart_max_ms: int = field(default=5_000, validator=gt(0), metadata={"env": "EXECUTOR_RESTART_MAX_MS"})
     """Longest pause between starts of an executor."""
 
     def __attrs_post_init__(self) -> None:
-        for name in ("executors", "heartbeat_ms", "silence_ms", "load_timeout_ms", "call_deadline_ms"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"{name} must be positive, not {getattr(self, name)}")
         if self.silence_ms <= 2 * self.heartbeat_ms:
             raise ConfigError(f"silence_ms {self.silence_ms} must be above two heartbeat_ms of {self.heartbeat_ms}")
 
@@ -149,18 +152,23 @@ class ExecutorPool:
     async def _keep_filled(self) -> None:
         failures = 0
         while not self._stopping.is_set():
-            was_ready = await self._one_life()
-            failures = 0 if was_ready else failures + 1
+            failures = 0 if await self._one_life() else failures + 1
             if failures:
-                delay_ms = min(self._settings.restart_base_ms * 2 ** min(failures, 16), self._settings.restart_max_ms)
-                with trio.move_on_after(delay_ms / 1000):
+                doubled_ms = self._settings.restart_base_ms * 2 ** min(failures - 1, 16)
+                with trio.move_on_after(min(doubled_ms, self._settings.restart_max_ms) / 1000):
                     await self._stopping.wait()
 
     async def _one_life(self) -> bool:
-        """One process from start to end; True if it ever was Ready."""
+        """One process from start to end; True if it was Ready and lived for a while."""
+        began = trio.current_time()
         seat = self._listener.expect()
-        process = await self._start(seat.token)
         executor: Executor | None = None
+        try:
+            process = await self._start(seat.token)
+        except OSError as error:  # no memory, no descriptors: other executors go on, and this one is tried again
+            self._listener.dismiss(seat)
+            self._bury(None, 0, f"could not be started: {error}")
+            return False
         try:
             executor = await self._greet(seat, process)
             if executor is not None:
@@ -170,9 +178,9 @@ class ExecutorPool:
             with trio.CancelScope(shield=True):
                 if executor is not None:
                     await executor.stream.aclose()  # an executor exits when its connection ends
-                status = await _end(process)
+                status = await _end(process, at_once=executor is not None and bool(executor.death))
             self._bury(executor, process.pid, status)
-        return executor is not None and executor.ready
+        return executor is not None and executor.ready and trio.current_time() - began > STEADY_S
 
     async def _start(self, token: str) -> trio.Process:
         environment = {**scrubbed(os.environ), "BLOCKX_EXECUTOR_TOKEN": token}
@@ -330,9 +338,9 @@ def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: environment[name] for name in ENVIRONMENT_ALLOWED if name in environment}
 
 
-async def _end(process: trio.Process) -> str:
-    """Wait shortly for the process to exit by itself, then kill it; says how it ended."""
-    with trio.move_on_after(EXIT_GRACE_S):
+async def _end(process: trio.Process, *, at_once: bool) -> str:
+    """Kill the process, unless it exits shortly by itself; says how it ended."""
+    with trio.move_on_after(0 if at_once else EXIT_GRACE_S):
         await process.wait()
     if process.returncode is None:
         process.kill()

@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 import structlog
 import trio
 from attrs import define, evolve, field, frozen
+from attrs.validators import gt
 
-from blockx.errors import CommitRefused, ConfigError, PluginError, ReadError, UnserializableValue
-from blockx.model import CallErrorCode, FailedCall, FailureCode, PluginResult, Receipt, TaskInput
+from blockx.errors import CommitRefused, PluginError, ReadError, UnserializableValue
+from blockx.model import CallErrorCode, FailedCall, FailureCode, Receipt, TaskInput
 from blockx.plugins import ActivationCheck, CallBuilder, CallList, Outputs, TaskContext, WriterPlugin
 from blockx.wire.values import unpack_value
 from blockx.worker.code import CodeView
@@ -33,17 +34,12 @@ Step = ev.StartBuilderPhase | ev.StartCallPhase | ev.StartWriterPhase
 class AdmissionSettings:
     """How many tasks may be in one phase at a time."""
 
-    builder_slots: int = 16
+    builder_slots: int = field(default=16, validator=gt(0))
     """Tasks that build their calls at a time."""
-    executor_task_slots: int = 32
+    executor_task_slots: int = field(default=32, validator=gt(0))
     """Tasks whose calls run at a time; one without calls takes none."""
-    plugin_slots: int = 16
+    plugin_slots: int = field(default=16, validator=gt(0))
     """Tasks that write at a time."""
-
-    def __attrs_post_init__(self) -> None:
-        for name in ("builder_slots", "executor_task_slots", "plugin_slots"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"{name} must be positive, not {getattr(self, name)}")
 
 
 class Admission:
@@ -199,11 +195,7 @@ class Phases:
     async def _dispatched(self, run: TaskRun) -> ev.ConvergeTaskCalls:
         runs = tuple(ev.CallRun(*stretch) for stretch in run.calls.runs)
         self.dispatch(ev.CallsAdded(task_no=run.no, runs=runs, args=run.calls.args))
-        try:
-            await run.calls_event.wait()
-        finally:
-            if run.calls_ended is None:
-                self.dispatch(ev.CallsCancelled(run.no))
+        await run.calls_event.wait()  # where the task ends otherwise, its convergence cancels the calls
         assert run.calls_ended is not None
         return run.calls_ended
 
@@ -216,10 +208,10 @@ class Phases:
         failed = next((plugin for plugin in results if not plugin.success), None)
         if failed is not None:
             message = f"{failed.plugin_name} reported {failed.failure_code or 'a failure'}"
-            return evolve(_failed(run, message, retryable=True), plugin_results=results)
+            return _failed(run, message, retryable=True)
         with trio.CancelScope(shield=True):  # what is written is reported, also at the deadline
-            results = await self.results.spool(run.task.task_id, results)
-        return ev.Outcome(plugin_results=results)
+            await self.results.put(run.task.task_id, results)
+        return ev.Outcome()
 
 
 @asynccontextmanager
@@ -237,7 +229,6 @@ def _io(run: TaskRun) -> TaskScope:
 
 def _failed(run: TaskRun, message: str, *, retryable: bool, not_found: bool = False) -> ev.Outcome:
     """The failure of the phase that the task is in."""
-    handler = run.task.result_handler
     match run.phase:
         case ev.Phase.BUILDER:
             code = FailureCode.BUILDER_NOT_FOUND if not_found else FailureCode.BUILDER_FAILED
@@ -246,9 +237,7 @@ def _failed(run: TaskRun, message: str, *, retryable: bool, not_found: bool = Fa
             return ev.Outcome(failure=FailureCode.CALL_FAILED, message=message)
         case _:
             code = FailureCode.PLUGIN_NOT_FOUND if not_found else FailureCode.PLUGIN_FAILED
-            name = "" if handler is None else handler.type
-            result = PluginResult(plugin_name=name, success=False, failure_code=code.value)
-            return ev.Outcome(failure=code, message=message, retryable=retryable, plugin_results=(result,))
+            return ev.Outcome(failure=code, message=message, retryable=retryable)
 
 
 def _unforeseen(run: TaskRun, error: Exception) -> ev.Outcome:

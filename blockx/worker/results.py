@@ -32,6 +32,7 @@ class ResultStore:
     inline_bytes: int
     spool_bytes: int
     on_full: Callable[[bool], object]
+    _reported: dict[TaskId, tuple[PluginResult, ...]] = field(factory=dict, init=False)
     _kept: dict[TaskId, Kept] = field(factory=dict, init=False)
     _spooled: dict[TaskId, list[int]] = field(factory=dict, init=False)
     _used_bytes: int = field(default=0, init=False)
@@ -41,16 +42,22 @@ class ResultStore:
         """What the bodies in files take."""
         return self._used_bytes
 
-    async def spool(self, task_id: TaskId, results: tuple[PluginResult, ...]) -> tuple[PluginResult, ...]:
-        """Move large bodies to disk before the task converges; the results come back without them."""
+    async def put(self, task_id: TaskId, results: tuple[PluginResult, ...]) -> None:
+        """Take what a task's writer reports, before the task converges; large bodies go to disk."""
         sizes = [len(plugin.result) for plugin in results]
         if sum(sizes) <= self.inline_bytes:
-            return results
-        self._spooled[task_id] = sizes  # first, so that a cancelled write leaves no file behind
+            self._reported[task_id] = results
+            return
+        self._reported[task_id] = tuple(evolve(plugin, result=b"") for plugin in results)
+        self._spooled[task_id] = sizes
         self._use(sum(sizes))
-        for index, plugin in enumerate(results):
-            await trio.to_thread.run_sync(self._file(task_id, index).write_bytes, plugin.result)
-        return tuple(evolve(plugin, result=b"") for plugin in results)
+        await trio.to_thread.run_sync(self._write_files, task_id, results)
+        if task_id not in self._spooled:  # the task has ended otherwise meanwhile
+            self._unlink(task_id, len(sizes))
+
+    def take(self, task_id: TaskId) -> tuple[PluginResult, ...]:
+        """What the task's writer reported; nothing if it did not get so far."""
+        return self._reported.pop(task_id, ())
 
     def keep(self, task_id: TaskId, result: TaskResult) -> None:
         """Remember a terminal result."""
@@ -62,6 +69,11 @@ class ResultStore:
 
     def get(self, task_id: TaskId) -> Kept | None:
         return self._kept.get(task_id)
+
+    def is_last(self, task_id: TaskId, plugin_index: int) -> bool:
+        """Whether this is the last of the task's plugin results."""
+        kept = self._kept.get(task_id)
+        return kept is not None and plugin_index == len(kept.result.plugin_results) - 1
 
     def purge(self, task_id: TaskId) -> None:
         self._kept.pop(task_id, None)
@@ -80,7 +92,11 @@ class ResultStore:
             await send(body[start : start + CHUNK_BYTES])
 
     async def _copy_file(self, path: Path, send: Callable[[bytes], Awaitable[None]]) -> None:
-        async with await trio.open_file(path, "rb") as file:
+        try:
+            file = await trio.open_file(path, "rb")
+        except FileNotFoundError:
+            raise NotFound("the result was kept long enough and is gone") from None
+        async with file:
             while chunk := await file.read(CHUNK_BYTES):
                 await send(chunk)
 
@@ -92,9 +108,16 @@ class ResultStore:
         sizes = self._spooled.pop(task_id, None)
         if sizes is None:
             return
-        for index in range(len(sizes)):
-            self._file(task_id, index).unlink(missing_ok=True)
+        self._unlink(task_id, len(sizes))
         self._use(-sum(sizes))
+
+    def _write_files(self, task_id: TaskId, results: tuple[PluginResult, ...]) -> None:
+        for index, plugin in enumerate(results):
+            self._file(task_id, index).write_bytes(plugin.result)
+
+    def _unlink(self, task_id: TaskId, count: int) -> None:
+        for index in range(count):
+            self._file(task_id, index).unlink(missing_ok=True)
 
     def _use(self, size_bytes: int) -> None:
         was_full = self._used_bytes >= self.spool_bytes

@@ -6,6 +6,8 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import structlog
+
 from blockx import api
 from blockx.errors import InvalidArgument, NotFound
 from blockx.model import Reservation, SlotId, Submission, TaskId, TaskUpdate
@@ -15,6 +17,8 @@ from blockx.worker.control import Control
 from blockx.worker.core import events as ev
 from blockx.worker.core.payload import check_payload
 from blockx.worker.watches import Subscription
+
+log = structlog.get_logger("blockx.worker.service")
 
 MAX_WATCHED_IDS = 10_000
 
@@ -53,7 +57,6 @@ class _Handlers:
             raise InvalidArgument("the request has no task")
         task = api.task_input_from_pb(request.task)
         digest = check_payload(task)
-        mismatch = self._control.core.payload_mismatch(task.task_id, digest)
         now = self._control.submit(
             task,
             ev.TaskSubmitted(
@@ -64,6 +67,9 @@ class _Handlers:
                 fresh_slot_id=_fresh_slot_id(),
             ),
         )
+        mismatch = self._control.core.payload_mismatch(task.task_id, digest)
+        if mismatch:
+            log.warning("a known task was submitted with another payload, which was ignored", task_id=task.task_id)
         view = self._control.core.task(task.task_id, now)
         assert view is not None, "an accepted task is known"
         return api.submission_to_pb(Submission(self._control.addr, view.state, mismatch))
@@ -101,7 +107,8 @@ class _Handlers:
 
         task_id = TaskId(request.task_id)
         await self._control.results.copy(task_id, request.plugin_index, send_chunk)
-        self._control.worker.feed(ev.ResultDelivered(task_id))
+        if self._control.results.is_last(task_id, request.plugin_index):
+            self._control.worker.feed(ev.ResultDelivered(task_id))
 
     def _snapshot(self, subscription: Subscription, task_id: TaskId) -> TaskUpdate:
         """The present state; what still runs is watched from here on."""

@@ -7,6 +7,7 @@ from attrs import define, field
 from trio.testing import MockClock
 
 from blockx.driver import Driver
+from blockx.errors import Unavailable
 
 
 @define
@@ -18,7 +19,9 @@ class EchoCore:
 
     def handle(self, event: str, now_ms: int) -> list[str]:
         if event == "no":
-            raise ValueError("refused")
+            raise Unavailable("refused")
+        if event == "break":
+            raise ZeroDivisionError("a defect")
         self.heard.append((event, now_ms))
         if event == "tick":
             self.deadline_ms = None
@@ -54,7 +57,7 @@ async def test_events_fed_while_executing_come_after_the_commands_that_were_alre
 
 async def test_a_refusal_reaches_the_feeder_and_leaves_no_trace() -> None:
     driver = Driver(EchoCore(), lambda command: None, tick="tick", log_size=10)
-    with pytest.raises(ValueError, match="refused"):
+    with pytest.raises(Unavailable, match="refused"):
         driver.feed("no")
     assert not driver.log
 
@@ -95,3 +98,42 @@ async def test_a_deadline_that_comes_closer_wakes_the_timer(autojump_clock: Mock
         assert seen == ["ticked"]
         assert core.heard[-1][1] - start_ms == 50
         nursery.cancel_scope.cancel()
+
+
+async def test_a_defect_of_the_core_ends_the_program_even_where_its_feeder_swallows_it() -> None:
+    driver = Driver(EchoCore(), lambda command: None, tick="tick", log_size=10)
+    raised: list[str] = []
+
+    async def run() -> None:
+        try:
+            await driver.run_timers()
+        except ZeroDivisionError as error:
+            raised.append(str(error))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(ZeroDivisionError):
+            driver.feed("break")
+    assert raised == ["a defect"]
+
+
+async def test_a_defect_in_a_commands_effect_ends_the_program_too() -> None:
+    def execute(command: str) -> None:
+        raise ZeroDivisionError(command)
+
+    driver = Driver(EchoCore(), execute, tick="tick")
+    with pytest.raises(ZeroDivisionError):
+        driver.feed("say x")
+    with pytest.raises(ZeroDivisionError):
+        await driver.run_timers()
+
+
+@pytest.mark.parametrize("deadline_ms", [1001, 2003, 4007])
+async def test_a_deadline_that_no_float_meets_exactly_is_told_once(autojump_clock: MockClock, deadline_ms: int) -> None:
+    core = EchoCore(deadline_ms=deadline_ms + int(trio.current_time() * 1000))
+    seen: list[str] = []
+    driver = Driver(core, seen.append, tick="tick")
+    with trio.move_on_after(60):
+        await driver.run_timers()
+    assert seen == ["ticked"]

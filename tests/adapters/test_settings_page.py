@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from blockx.config import describe
-from blockx.store.settings import StoreSettings
-from blockx.worker.app import WorkerConfig
 from docs.settings import PAGE, SECTIONS, page
 
 
@@ -18,7 +16,6 @@ def test_no_two_settings_of_a_component_share_a_variable() -> None:
         assert len(variables) == len(set(variables))
 
 
-def test_the_command_line_looks_for_data_where_a_worker_keeps_it() -> None:
-    worker = {setting.name: (setting.env, setting.default) for setting in describe(WorkerConfig)}
-    for setting in describe(StoreSettings):
-        assert worker[setting.name] == (setting.env, setting.default)
+def test_every_setting_says_what_it_is() -> None:
+    for cls in SECTIONS.values():
+        assert [setting.name for setting in describe(cls) if not setting.doc] == []

@@ -10,6 +10,8 @@ import trio.testing
 from trio.testing import MockClock
 
 from blockx.model import FailureCode, TaskId, TaskState
+from blockx.wire.values import pack_value
+from blockx.worker.core import events as ev
 from blockx.worker.core.settings import WorkerSettings
 from blockx.worker.io.scope import TaskScope
 from blockx.worker.phases import AdmissionSettings, TaskRun
@@ -150,3 +152,31 @@ async def test_a_task_that_waits_for_admission_times_out_there(mock_clock: MockC
         HoldingBuilder.release.set()
         assert (await worker.end("first")).state is TaskState.SUCCEEDED
         assert HoldingBuilder.building == [TaskId("first")]
+
+
+async def test_what_an_executor_says_in_the_moment_of_a_tasks_end_is_dropped(
+    mock_clock: MockClock, tmp_path: Path
+) -> None:
+    async with rig(tmp_path) as worker:
+        control, executor = worker.control, ev.ExecutorId(1)
+        control.calls.feed(ev.ExecutorJoined(executor, 100))
+        worker.submit("t", builder="ThreeCalls", timeout_ms=1_000)
+        await trio.testing.wait_all_tasks_blocked()
+        ids = [ev.call_id(ev.TaskNo(1), index) for index in range(3)]
+        request = pack_value(["table.get_many", "balances", [["0xa"]], None])
+        mock_clock.jump(1.1)
+        control.worker.feed(ev.TimersTicked())  # in one scheduler pass with all that follows
+        control.calls.feed(
+            ev.CallsWaited(executor=executor, ids=ids[:1], attempts=[1], wait_ids=[1], cpu_us=[1], requests=[request])
+        )
+        control.calls.feed(
+            ev.CallsCompleted(
+                executor=executor, ids=ids, attempts=[1] * 3, cpu_us=[1] * 3, values=[pack_value(None)] * 3
+            )
+        )
+        update = await worker.end("t")
+        assert update.result is not None
+        assert update.result.failure_code is FailureCode.TIMED_OUT
+        assert control.dispatcher.dropped_answers == 4
+        worker.submit("next")
+        assert (await worker.end("next")).state is TaskState.SUCCEEDED

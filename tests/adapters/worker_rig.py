@@ -21,9 +21,11 @@ from blockx.worker.core.calls import DispatcherCore
 from blockx.worker.core.payload import check_payload
 from blockx.worker.core.settings import DispatcherSettings, WorkerSettings
 from blockx.worker.core.tasks import WorkerCore
+from blockx.worker.executors import ExecutorPool, ExecutorSettings, PoolEvents
 from blockx.worker.io.admission import Backends
 from blockx.worker.io.limits import ScopeLimits
 from blockx.worker.io.scope import TaskScope
+from blockx.worker.listener import Listener
 from blockx.worker.phases import Admission, AdmissionSettings, Phases, TaskRun
 from blockx.worker.plugin_registry import PluginRegistry
 from blockx.worker.results import ResultStore
@@ -31,6 +33,10 @@ from blockx.worker.watches import Subscription
 from tests.doubles_io import WatchedTables, make_tables
 
 ROW = {"owner": "0xa", "amount": 1}
+FUNCTION = "f"
+"""The one function that the worker has."""
+INLINE_BYTES = 1_000
+SPOOL_BYTES = 1_000_000
 
 
 @define(eq=False)
@@ -80,6 +86,14 @@ class RaisingWriter(OneRowWriter):
         raise ZeroDivisionError("a writer's own defect")
 
 
+class LargeWriter(OneRowWriter):
+    """Reports more than is kept in memory."""
+
+    async def execute(self, ctx: TaskContext, outputs: Outputs, io: WriterIO) -> list[PluginResult]:
+        await trio.lowlevel.checkpoint()
+        return [PluginResult("Large", True, "", b"x" * 2 * INLINE_BYTES)]
+
+
 class LateWriter(OneRowWriter):
     """Goes on to wait after its rows are committed."""
 
@@ -120,10 +134,24 @@ class HoldingBuilder(NoCalls):
         return CallList()
 
 
-BUILDERS: dict[str, type[CallBuilder]] = {"None": NoCalls, "Raising": RaisingBuilder, "Holding": HoldingBuilder}
+class ThreeCalls(NoCalls):
+    async def build(self, ctx: TaskContext, io: IO) -> CallList:
+        calls = await super().build(ctx, io)
+        for index in range(3):
+            calls.add(FUNCTION, [index])
+        return calls
+
+
+BUILDERS: dict[str, type[CallBuilder]] = {
+    "None": NoCalls,
+    "Raising": RaisingBuilder,
+    "Holding": HoldingBuilder,
+    "ThreeCalls": ThreeCalls,
+}
 WRITERS: dict[str, type[WriterPlugin]] = {
     "OneRow": OneRowWriter,
     "Raising": RaisingWriter,
+    "Large": LargeWriter,
     "Late": LateWriter,
     "SlowToActivate": SlowToActivate,
 }
@@ -178,11 +206,13 @@ async def rig(
     control = Control(
         WorkerCore(settings or WorkerSettings()),
         DispatcherCore(DispatcherSettings(), lambda: 0.5),
-        CodeView(1, str(folder), "digest", frozenset()),
-        ResultStore(folder, 1_000, 1_000_000, lambda full: None),
+        CodeView(1, str(folder), "digest", frozenset({FUNCTION})),
+        ResultStore(folder, INLINE_BYTES, SPOOL_BYTES, lambda full: None),
         call_budget_us=5_000_000,
         on_draining=lambda: None,
     )
+    control.worker_id, control.addr = "w", "127.0.0.1:7071"
+    control.pool = _no_executors(control, folder)
 
     def task_scope(run: TaskRun) -> TaskScope:
         def begin_commit() -> None:
@@ -203,12 +233,25 @@ async def rig(
         async with trio.open_nursery() as timers, trio.open_nursery() as control.tasks:
             timers.start_soon(control.run_timers)
             control.worker.feed(ev.ExecutorsChanged(1))
-            yield Rig(control, tables)
+            try:
+                yield Rig(control, tables)
+            finally:
+                tables.go_on()  # the task's nursery waits for the thread that writes
             control.tasks.cancel_scope.cancel()
             timers.cancel_scope.cancel()
     finally:
-        tables.go_on()
         backends.close()
+
+
+def _no_executors(control: Control, folder: Path) -> ExecutorPool:
+    """The pool of a worker that is never told to start its executors."""
+    events = PoolEvents(
+        feed=control.calls.feed,
+        changed=lambda live, trouble: None,
+        loaded=control.functions_loaded,
+        logged=control.user_log,
+    )
+    return ExecutorPool(ExecutorSettings(executors=1), control.worker_id, control.code, Listener(folder), events)
 
 
 def rows(tables: StoppedTables) -> list[dict[str, Any]]:

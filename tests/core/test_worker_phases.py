@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from blockx.errors import CommitRefused
-from blockx.model import CallErrorCode, FailedCall, FailureCode, PluginResult, TaskState
+from blockx.model import CallErrorCode, FailedCall, FailureCode, TaskState
 from blockx.worker.core import events as ev
 from blockx.worker.core.slots import SlotCounts
 from tests.core.worker_doubles import OK, A, B, Worker, failures
@@ -41,14 +41,6 @@ def test_an_ended_task_is_terminal_and_says_when_it_ended() -> None:
     view = worker.view(A)
     assert (view.state, view.phase, view.outcome) == (TaskState.SUCCEEDED, ev.Phase.TERMINAL, OK)
     assert (view.slot_id, view.lease_remaining_ms, view.reached_ms, view.deadline_ms) == (None, 0, 2_500, None)
-
-
-def test_plugin_results_are_handed_over_and_not_kept() -> None:
-    worker = Worker()
-    worker.bring_to(A, ev.Phase.PLUGIN)
-    outcome = ev.Outcome(plugin_results=(PluginResult("ReturnValueResultHandler", True, "", b"[1]"),))
-    assert worker.finish(A, ev.Phase.PLUGIN, outcome) == [ev.ConvergeTask(A, TaskState.SUCCEEDED, outcome)]
-    assert worker.view(A).outcome == OK
 
 
 @pytest.mark.parametrize(

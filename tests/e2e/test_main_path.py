@@ -113,6 +113,19 @@ async def test_the_time_of_a_task_is_bounded() -> None:
         assert (await cluster.client.run(calls("hello_world", ["you"]))).success
 
 
+async def test_a_worker_that_drains_with_a_watch_open_ends_well() -> None:
+    env = {"DRAIN_LINGER_MS": "50", "DEFAULT_TTL_MS": "60000"}
+    async with local_cluster(FUNCTIONS, executors=1, env=env) as cluster:
+        async with blockx.Client(workers=cluster.worker_addrs) as client:
+            reservation = await client.reserve(blockx.model.TaskId("leased"))
+            addr = reservation.worker_addr
+            async with client.watch([blockx.model.TaskId("leased")], worker_addr=addr) as updates:
+                assert (await anext(updates)).state is TaskState.ALLOCATED
+                cluster.parts.drain()
+                await cluster.parts.ended.wait()
+        assert cluster.parts.exit_codes == [0]
+
+
 async def test_everything_of_a_cluster_ends_with_its_block() -> None:
     async with local_cluster(FUNCTIONS, executors=2) as cluster:
         pids = cluster.parts.workers[0].executor_pids()

@@ -11,7 +11,7 @@ from typing import NewType
 
 from attrs import field, frozen
 
-from blockx.model import CallErrorCode, FailedCall, FailureCode, PluginResult, Receipt, SlotId, TaskId, TaskState
+from blockx.model import CallErrorCode, FailedCall, FailureCode, Receipt, SlotId, TaskId, TaskState
 
 # --------------------------------------------------------------------------------------------------------------------
 # WorkerCore
@@ -29,13 +29,12 @@ class Phase(enum.Enum):
 
 @frozen(kw_only=True)
 class Outcome:
-    """How a phase, or a whole task, ended: `failure` None means well. `plugin_results` only after the plugin phase."""
+    """How a phase, or a whole task, ended: `failure` None means well. What a writer reports stays with the adapter."""
 
     failure: FailureCode | None = None
     message: str = ""
     retryable: bool = False
     failed_call: FailedCall | None = None
-    plugin_results: tuple[PluginResult, ...] = ()
 
 
 @frozen

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 
-from attrs import evolve
-
 from blockx.model import TaskId, TaskState
 from blockx.worker.core.events import Outcome
 from blockx.worker.core.records import RetainedResult
@@ -43,10 +41,8 @@ class RetainedResults:
         return self._by_task.get(task_id)
 
     def keep(self, task_id: TaskId, state: TaskState, outcome: Outcome, payload_digest: bytes, now_ms: int) -> None:
-        """Keep how the task ended, without what its writer returned: the core would hold bodies that went to disk."""
+        """Keep how the task ended."""
         until_ms = now_ms + self._retention_ms
-        if outcome.plugin_results:
-            outcome = evolve(outcome, plugin_results=())
         self._by_task[task_id] = RetainedResult(state, outcome, payload_digest, now_ms, until_ms)
         self._order.append((until_ms, task_id))
         self._undelivered += 1

@@ -37,7 +37,6 @@ class TaskScope:
     limits: ScopeLimits
     begin_commit: Callable[[], None]
     jitter: Callable[[], float]
-    commit_granted: bool = field(default=False, init=False)
     committed: bool = field(default=False, init=False)
     """Whether the writer's rows are in the database; right even where the task was cancelled during the commit."""
     _backoff: Backoff = field(init=False)
@@ -155,7 +154,5 @@ class TaskScope:
         await trio.to_thread.run_sync(write, limiter=self.backends.table_writer)
 
     def _before_commit(self) -> None:
-        """Called in the writer's thread. A grant holds for later attempts too."""
-        if not self.commit_granted:
-            trio.from_thread.run_sync(self.begin_commit)
-            self.commit_granted = True
+        """Called in the writer's thread, in each attempt: the time that a grant gives may be over by the next."""
+        trio.from_thread.run_sync(self.begin_commit)
