@@ -19,8 +19,10 @@ from blockx.errors import ConnectionFailed, DeadlineExceeded, Internal
 from blockx.rpc.feeder import Feeder, Requests
 from blockx.rpc.limits import Limits
 from blockx.rpc.link import Link, Transport
-from blockx.rpc.status import ConnectionLost, Status, StatusError, error_of
+from blockx.rpc.status import ConnectionLost, Metadata, Status, StatusError, error_of
 from blockx.rpc.stream import ClientStream
+from blockx.rpc.tls import ClientTls, HandshakeFailed, client_handshake
+from blockx.rpc.tokens import bearer
 
 Connect: TypeAlias = Callable[[], Awaitable[Transport]]
 _Received = TypeVar("_Received", bytes, bytes | None)
@@ -34,11 +36,25 @@ class Channel:
 
     A call opens the connection when there is none. When that fails, the calls that wait for it fail, and further calls
     fail at once for a while that grows with each failure. Every error of a call is a RequestError.
+
+    `token` is shown with each call, as `authorization: Bearer TOKEN`. Raises ConfigError for a bad token, and for files
+    of `tls` that cannot be used.
     """
 
-    def __init__(self, address: str, *, limits: Limits | None = None, connect: Connect | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        limits: Limits | None = None,
+        tls: ClientTls | None = None,
+        token: str | None = None,
+        connect: Connect | None = None,
+    ) -> None:
         self.address = address
+        self._metadata: Metadata = () if token is None else (bearer(token),)
         self._limits = limits or Limits()
+        self._tls = None if tls is None else tls.context()
+        self._server_name = (tls and tls.server_name) or address.rpartition(":")[0].strip("[]")
         self._connect = connect or self._connect_tcp
         self._backoff = _Backoff(self._limits)
         self._link: Link | None = None
@@ -47,26 +63,54 @@ class Channel:
         self._closing = trio.CancelScope()
         self._is_closed = False
 
-    async def unary(self, method: MethodDescriptor, request: Message | Requests, timeout: float | None = None) -> Any:
+    async def unary(
+        self,
+        method: MethodDescriptor,
+        request: Message | Requests,
+        timeout: float | None = None,
+        *,
+        metadata: Metadata = (),
+    ) -> Any:
         """The answer to `request`. `timeout` is in seconds; the server is told it, or the surrounding scope's deadline.
 
         For a method whose requests are a stream, `request` is an iterable of them, async or not; it is read as fast as
         the server takes them, and no further once the answer is there. An error that it raises is raised here.
 
-        Raises the RequestError that the server raised, DeadlineExceeded after `timeout`, or ConnectionFailed.
+        `metadata` are pairs of a name and a text, or bytes under names that end in `-bin`.
+
+        Raises the RequestError that the server raised, DeadlineExceeded after `timeout`, or ConnectionFailed;
+        ValueError for metadata that cannot be sent.
         """
-        async with self.stream(method, request, timeout) as responses:
+        async with self.stream(method, request, timeout, metadata=metadata) as responses:
             return await responses.only()
 
     def stream(
-        self, method: MethodDescriptor, request: Message | Requests, timeout: float | None = None
+        self,
+        method: MethodDescriptor,
+        request: Message | Requests,
+        timeout: float | None = None,
+        *,
+        metadata: Metadata = (),
     ) -> ResponseStream:
         """The answers to `request`, one by one: `async with channel.stream(...) as responses: async for ...`.
 
         A stream of requests is given as to `unary`, and sent while the answers are read.
         Leaving the block ends the call. Raises the same errors as `unary`, on entry or from the iteration.
         """
-        return ResponseStream(self, method, request, timeout)
+        return ResponseStream(self, method, request, timeout, (*self._metadata, *metadata))
+
+    async def wait_ready(self, timeout: float | None = None) -> None:
+        """Wait until the server is connected, trying as often as need be. Raises ConnectionFailed after `timeout` s."""
+        with trio.move_on_after(math.inf if timeout is None else timeout):
+            while not self._is_closed:
+                try:
+                    await self.connected()
+                    return
+                except ConnectionFailed:
+                    await trio.sleep(max(0, self._backoff.remaining_s))
+        if self._is_closed:
+            raise self._failure("the channel is closed")
+        raise self._failure(self._backoff.reason or f"no connection within {timeout:g} s")
 
     def close(self) -> None:
         """End the channel and `run`; pending calls fail with ConnectionFailed."""
@@ -111,16 +155,39 @@ class Channel:
     async def _open(self, links: trio.Nursery) -> None:
         try:
             with trio.fail_after(self._limits.connect_timeout_s):
-                transport = await self._connect()
+                link = await self._greeted_link(links)
         except OSError as error:
             return self._not_opened(error.strerror or str(error))
+        except HandshakeFailed as error:
+            return self._not_opened(str(error))
         except trio.TooSlowError:
             return self._not_opened(f"no connection within {self._limits.connect_timeout_s:g} s")
         self._backoff.succeeded()
-        link = Link(transport, self._limits, peer=self.address)
-        await links.start(link.run)
-        self._link = link  # not before: a call must not send anything ahead of the connection's preamble
+        self._link = link
         return self._settle(link)
+
+    async def _greeted_link(self, links: trio.Nursery) -> Link:
+        """A connection whose server has shown that it speaks HTTP/2: before, no call is sent that might get lost."""
+        link = Link(await self._transport(), self._limits, peer=self.address)
+        await links.start(link.run)
+        try:
+            trouble = await link.greeting()
+        except trio.Cancelled:
+            link.end("the server did not greet in time")
+            raise
+        if trouble is not None:
+            raise HandshakeFailed(f"the server did not greet: {trouble}")
+        return link
+
+    async def _transport(self) -> Transport:
+        transport = await self._connect()
+        if self._tls is None:
+            return transport
+        try:
+            return await client_handshake(transport, self._tls, self._server_name)
+        except BaseException:
+            await trio.aclose_forcefully(transport)
+            raise
 
     def _not_opened(self, reason: str) -> None:
         self._backoff.failed(reason)
@@ -143,9 +210,11 @@ class Channel:
 
 
 @asynccontextmanager
-async def open_channel(address: str, *, limits: Limits | None = None) -> AsyncIterator[Channel]:
+async def open_channel(
+    address: str, *, limits: Limits | None = None, tls: ClientTls | None = None, token: str | None = None
+) -> AsyncIterator[Channel]:
     """A channel that lives as long as the block. Errors raised in the block leave it as they are, not in a group."""
-    channel = Channel(address, limits=limits)
+    channel = Channel(address, limits=limits, tls=tls, token=token)
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(channel.run)
@@ -163,11 +232,17 @@ class ResponseStream:
     """One call, from its request to its end; made by `Channel.stream`."""
 
     def __init__(
-        self, channel: Channel, method: MethodDescriptor, request: Message | Requests, timeout: float | None
+        self,
+        channel: Channel,
+        method: MethodDescriptor,
+        request: Message | Requests,
+        timeout: float | None,
+        metadata: Metadata,
     ) -> None:
         self._channel = channel
         self._method = method
         self._request = request
+        self._metadata = metadata
         self._feeder: Feeder | None = None
         self._repeats_left = MAX_REPEATS
         self._timeout_s = math.inf if timeout is None else timeout
@@ -194,7 +269,7 @@ class ResponseStream:
         """Begin the call; a single request is sent before the answer is waited for."""
         path = f"/{self._method.containing_service.full_name}/{self._method.name}"
         link = await self._channel.connected()
-        stream = self._stream = await link.open_stream(path, trio.current_effective_deadline())
+        stream = self._stream = await link.open_stream(path, trio.current_effective_deadline(), self._metadata)
         if isinstance(self._request, Message):
             try:
                 await stream.send(self._request.SerializeToString(), is_last=True)
@@ -202,6 +277,16 @@ class ResponseStream:
                 stream.release()
                 raise
         return stream
+
+    @property
+    def initial_metadata(self) -> Metadata:
+        """What came ahead of the first answer; empty until then, and of a call that failed without any answer."""
+        return () if self._stream is None else self._stream.initial_metadata
+
+    @property
+    def status(self) -> Status | None:
+        """How the server ended the call, with `metadata` (trailing) and `details`; None while it goes on."""
+        return None if self._stream is None else self._stream.status
 
     def __aiter__(self) -> ResponseStream:
         return self
