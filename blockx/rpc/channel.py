@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from types import TracebackType
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
 
 import attrs
 import trio
 from google.protobuf.descriptor import MethodDescriptor
-from google.protobuf.message import DecodeError, Message
-from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.message import Message
 
-from blockx.errors import ConnectionFailed, DeadlineExceeded, Internal
-from blockx.rpc.feeder import Feeder, Requests
+from blockx.errors import ConnectionFailed
+from blockx.rpc.call import ResponseStream
+from blockx.rpc.feeder import Requests
 from blockx.rpc.limits import Limits
 from blockx.rpc.link import Link, Transport
-from blockx.rpc.status import ConnectionLost, Metadata, Status, StatusError, error_of
-from blockx.rpc.stream import ClientStream
+from blockx.rpc.status import Metadata
 from blockx.rpc.tls import ClientTls, HandshakeFailed, client_handshake
 from blockx.rpc.tokens import bearer
 
 Connect: TypeAlias = Callable[[], Awaitable[Transport]]
-_Received = TypeVar("_Received", bytes, bytes | None)
-
-#: How often a call is made anew that servers have turned away unseen.
-MAX_REPEATS = 3
 
 
 class Channel:
@@ -97,7 +91,7 @@ class Channel:
         A stream of requests is given as to `unary`, and sent while the answers are read.
         Leaving the block ends the call. Raises the same errors as `unary`, on entry or from the iteration.
         """
-        return ResponseStream(self, method, request, timeout, (*self._metadata, *metadata))
+        return ResponseStream(self.connected, method, request, timeout, (*self._metadata, *metadata))
 
     async def wait_ready(self, timeout: float | None = None) -> None:
         """Wait until the server is connected, trying as often as need be. Raises ConnectionFailed after `timeout` s."""
@@ -226,119 +220,6 @@ async def open_channel(
             channel.close()
     if failure is not None:
         raise failure
-
-
-class ResponseStream:
-    """One call, from its request to its end; made by `Channel.stream`."""
-
-    def __init__(
-        self,
-        channel: Channel,
-        method: MethodDescriptor,
-        request: Message | Requests,
-        timeout: float | None,
-        metadata: Metadata,
-    ) -> None:
-        self._channel = channel
-        self._method = method
-        self._request = request
-        self._metadata = metadata
-        self._feeder: Feeder | None = None
-        self._repeats_left = MAX_REPEATS
-        self._timeout_s = math.inf if timeout is None else timeout
-        self._response_class = GetMessageClass(method.output_type)
-        self._stream: ClientStream | None = None
-
-    async def __aenter__(self) -> ResponseStream:
-        self._deadline = trio.current_time() + self._timeout_s
-        with self._bounded():
-            stream = await self._open()
-        if not isinstance(self._request, Message):
-            self._feeder = await Feeder(stream, self._request).__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._stream is not None:
-            self._stream.release()
-        if self._feeder is not None:
-            await self._feeder.__aexit__(kind, error, traceback)
-
-    async def _open(self) -> ClientStream:
-        """Begin the call; a single request is sent before the answer is waited for."""
-        path = f"/{self._method.containing_service.full_name}/{self._method.name}"
-        link = await self._channel.connected()
-        stream = self._stream = await link.open_stream(path, trio.current_effective_deadline(), self._metadata)
-        if isinstance(self._request, Message):
-            try:
-                await stream.send(self._request.SerializeToString(), is_last=True)
-            except BaseException:
-                stream.release()
-                raise
-        return stream
-
-    @property
-    def initial_metadata(self) -> Metadata:
-        """What came ahead of the first answer; empty until then, and of a call that failed without any answer."""
-        return () if self._stream is None else self._stream.initial_metadata
-
-    @property
-    def status(self) -> Status | None:
-        """How the server ended the call, with `metadata` (trailing) and `details`; None while it goes on."""
-        return None if self._stream is None else self._stream.status
-
-    def __aiter__(self) -> ResponseStream:
-        return self
-
-    async def __anext__(self) -> Any:
-        with self._bounded():
-            data = await self._receive(ClientStream.receive)
-        if data is None:
-            raise StopAsyncIteration
-        return self._parse(data)
-
-    async def only(self) -> Any:
-        """The single answer of a unary call."""
-        with self._bounded():
-            data = await self._receive(ClientStream.receive_only)
-        return self._parse(data)
-
-    async def _receive(self, receive: Callable[[ClientStream], Awaitable[_Received]]) -> _Received:
-        assert self._stream is not None, "a call is read inside its `async with` block"
-        while True:
-            try:
-                return await receive(self._stream)
-            except StatusError as error:
-                if not self._may_repeat(error.status):
-                    raise
-            self._stream.release()
-            await self._open()
-
-    def _may_repeat(self, status: Status) -> bool:
-        """Servers turn calls away unseen when they stop, or count an ended call as still open: once more, then."""
-        is_unseen = isinstance(status, ConnectionLost) and not status.may_have_arrived
-        if not is_unseen or not isinstance(self._request, Message) or not self._repeats_left:
-            return False
-        self._repeats_left -= 1
-        return True
-
-    def _parse(self, data: bytes) -> Message:
-        try:
-            return self._response_class.FromString(data)
-        except DecodeError as error:
-            raise Internal(f"the answer to {self._method.full_name} is not a valid message") from error
-
-    @contextmanager
-    def _bounded(self) -> Iterator[None]:
-        with trio.CancelScope(deadline=self._deadline) as scope:
-            try:
-                yield
-            except StatusError as error:
-                failure = None if self._feeder is None else self._feeder.take_failure()
-                raise failure or error_of(error.status) from None
-        if scope.cancelled_caught:
-            raise DeadlineExceeded(f"{self._method.full_name} did not end within {self._timeout_s:g} s")
 
 
 @attrs.define
