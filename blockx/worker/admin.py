@@ -13,7 +13,6 @@ from blockx.errors import InvalidArgument
 from blockx.proto import worker_pb2 as pb
 from blockx.rpc import ServerCall, Service
 from blockx.worker.control import Control
-from blockx.worker.core import events as ev
 from blockx.worker.status import list_tasks, phase_from_pb, worker_status
 
 log = structlog.get_logger("blockx.worker.admin")
@@ -54,9 +53,9 @@ class _Handlers:
 
     async def drain(self, request: pb.DrainRequest, call: ServerCall) -> pb.DrainResponse:
         if request.timeout_ms < 0:
-            raise InvalidArgument(f"timeout_ms must be positive, or 0 for no limit; not {request.timeout_ms}")
+            raise InvalidArgument(f"timeout_ms must be positive, or 0 for the worker's own; not {request.timeout_ms}")
         log.info("drain requested", peer=call.peer, timeout_ms=request.timeout_ms or None)
-        self._control.worker.feed(ev.DrainRequested(request.timeout_ms or None))
+        self._control.drain(request.timeout_ms or None)
         return pb.DrainResponse(running_tasks=self._control.core.running_tasks)
 
 

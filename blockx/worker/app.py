@@ -96,7 +96,6 @@ class WorkerHandle:
     readiness: AsyncValue[str | None]
     _control: Control
     _pool: ExecutorPool
-    _drain_timeout_ms: int | None
     _is_told_to_drain: bool = False
 
     async def wait_ready(self) -> None:
@@ -110,10 +109,11 @@ class WorkerHandle:
 
         The first one cancels nothing that an operator's Drain lets finish.
         """
-        limit_ms = timeout_ms or self._drain_timeout_ms
-        event = ev.StopRequested() if self._is_told_to_drain else ev.DrainRequested(limit_ms)
-        self._is_told_to_drain = True
-        self._control.worker.feed(event)
+        if self._is_told_to_drain:
+            self._control.worker.feed(ev.StopRequested())
+        else:
+            self._is_told_to_drain = True
+            self._control.drain(timeout_ms)
 
     def executor_pids(self) -> list[int]:
         """Process ids of the executors that are Ready."""
@@ -155,6 +155,7 @@ class _Worker:
             directory_view(config.functions),
             self._result_store(private),
             call_budget_us=config.pool.call_deadline_ms * 1000,
+            drain_timeout_ms=config.drain_timeout_ms or None,
             on_draining=self._heartbeat.urge,
         )
         self._pool = ExecutorPool(
@@ -192,19 +193,13 @@ class _Worker:
             self._control.worker_id = self._config.worker_id or self._control.addr
             async with registry.register(self._heartbeat.first()) as registration, trio.open_nursery() as beats:
                 beats.start_soon(self._heartbeat.run, registration)
-                handle = self._handle(bound)
+                handle = WorkerHandle(bound, self._control.worker_id, self._readiness, self._control, self._pool)
                 task_status.started(handle)
                 log.info("worker serves", addr=bound, worker_id=handle.worker_id)
                 await self._control.finished.wait()
                 beats.cancel_scope.cancel()
             await server.shutdown(1.0)
             front.cancel_scope.cancel()
-
-    def _handle(self, bound: str) -> WorkerHandle:
-        drain_timeout_ms = self._config.drain_timeout_ms or None
-        return WorkerHandle(
-            bound, self._control.worker_id, self._readiness, self._control, self._pool, drain_timeout_ms
-        )
 
     def _result_store(self, private: Path) -> ResultStore:
         directory = private / "results"

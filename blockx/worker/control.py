@@ -47,6 +47,7 @@ class Control:
         results: ResultStore,
         *,
         call_budget_us: int,
+        drain_timeout_ms: int | None,
         on_draining: Callable[[], None],
     ) -> None:
         self.core = core
@@ -68,6 +69,7 @@ class Control:
         self.exit_code = 0
         self.started_ms = now_ms()
         self._call_budget_us = call_budget_us
+        self._drain_timeout_ms = drain_timeout_ms
         self._on_draining = on_draining
         self._inputs: dict[TaskId, TaskInput] = {}
         self._runs: dict[TaskId, TaskRun] = {}
@@ -87,6 +89,12 @@ class Control:
             return self.worker.feed(event)
         finally:
             self._inputs.pop(task.task_id, None)
+
+    def drain(self, timeout_ms: int | None = None) -> None:
+        """Go out of service. Without a timeout the first one takes the configured one, a further one changes nothing."""
+        if timeout_ms is None and not self.core.draining:
+            timeout_ms = self._drain_timeout_ms
+        self.worker.feed(ev.DrainRequested(timeout_ms))
 
     def update(self, task_id: TaskId) -> TaskUpdate:
         """What is to be said of a task now; an unknown one is terminal with the error `not_found`."""

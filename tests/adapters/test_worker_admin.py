@@ -320,10 +320,23 @@ async def test_a_second_drain_narrows_the_limit_and_cancels_nothing_at_once(
         assert update.result.failure_code is FailureCode.CANCELLED
 
 
+async def test_a_drain_without_a_timeout_takes_the_worker_s_own_once(mock_clock: MockClock, tmp_path: Path) -> None:
+    async with operated(tmp_path, drain_timeout_ms=3_000) as operator:
+        operator.worker.submit("t", builder="Holding")
+        await settled()
+        await operator.drain()
+        mock_clock.jump(2)
+        await operator.drain()
+        mock_clock.jump(1.1)
+        update = await operator.worker.end("t")
+        assert update.result is not None
+        assert update.result.failure_code is FailureCode.CANCELLED
+
+
 async def test_a_drain_with_a_negative_timeout_is_refused_and_begins_none(
     mock_clock: MockClock, tmp_path: Path
 ) -> None:
     async with operated(tmp_path) as operator:
-        with pytest.raises(InvalidArgument, match="timeout_ms must be positive, or 0 for no limit; not -1"):
+        with pytest.raises(InvalidArgument, match="timeout_ms must be positive, or 0 for the worker's own; not -1"):
             await operator.drain(timeout_ms=-1)
         assert (await operator.status()).state == pb.WORKER_STATE_READY

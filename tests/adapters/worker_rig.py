@@ -199,6 +199,7 @@ async def rig(
     *,
     settings: WorkerSettings | None = None,
     admission: AdmissionSettings | None = None,
+    drain_timeout_ms: int | None = None,
     open_scope: Callable[[TaskRun], TaskScope] | None = None,
 ) -> AsyncIterator[Rig]:
     tables = StoppedTables(make_tables(folder))
@@ -209,6 +210,7 @@ async def rig(
         CodeView(1, str(folder), "digest", frozenset({FUNCTION})),
         ResultStore(folder, INLINE_BYTES, SPOOL_BYTES, lambda full: None),
         call_budget_us=5_000_000,
+        drain_timeout_ms=drain_timeout_ms,
         on_draining=lambda: None,
     )
     control.worker_id, control.addr = "w", "127.0.0.1:7071"
