@@ -91,7 +91,10 @@ class Control:
             self._inputs.pop(task.task_id, None)
 
     def drain(self, timeout_ms: int | None = None) -> None:
-        """Go out of service. Without a timeout the first one takes the configured one, a further one changes nothing."""
+        """Go out of service.
+
+        Without a timeout the first call takes the configured one, and a further call changes nothing.
+        """
         if timeout_ms is None and not self.core.draining:
             timeout_ms = self._drain_timeout_ms
         self.worker.feed(ev.DrainRequested(timeout_ms))
