@@ -40,6 +40,8 @@ FRAME_BYTES = 64 * 1024
 CONNECTION_WINDOW_BYTES = 16 * 1024 * 1024
 #: Consumed bytes are given back to the sender of a stream in portions of this size.
 WINDOW_STEP_BYTES = 32 * 1024
+#: Characters of a log line that may repeat what the peer sent.
+MAX_REASON = 300
 _INITIAL_WINDOW_BYTES = 65_535  # RFC 9113, 6.9.2
 _MAX_STREAM_ID = 2**31 - 1
 
@@ -136,7 +138,8 @@ class Wire(GRPCConnection):  # type: ignore[misc]  # purerpc has no type informa
         self._held_bytes = 0
         self._uncredited_bytes = 0
         self._inbound: dict[int, Inbound] = {}
-        super().__init__(GRPCConfiguration(client_side=client_side, max_message_length=limits.max_message_bytes))
+        # In place of purerpc's own __init__, which would set up an h2 connection that is not wanted.
+        self.config = GRPCConfiguration(client_side=client_side, max_message_length=limits.max_message_bytes)
         # Our own headers need no check, those of the peer are checked here: h2 would end the connection over them.
         config = h2.config.H2Configuration(
             client_side=client_side,
@@ -185,6 +188,10 @@ class Wire(GRPCConnection):  # type: ignore[misc]  # purerpc has no type informa
         count, self._h2.idle_frames = int(self._h2.idle_frames), 0
         return count
 
+    def forget(self) -> None:
+        """The connection is over; nothing more is received."""
+        self._h2.forget()
+
     def receive_data(self, data: bytes) -> list[Event]:
         """What the peer's bytes mean, in order; a batch of frames at a time, see `is_behind`.
 
@@ -195,10 +202,10 @@ class Wire(GRPCConnection):  # type: ignore[misc]  # purerpc has no type informa
         except h2.exceptions.ProtocolError as error:
             if self._h2.state_machine.state is not h2.connection.ConnectionState.CLOSED:
                 self.go_away(error.error_code)  # over a wrong preface h2 sends none
-            raise ProtocolError(f"the peer broke HTTP/2: {error or type(error).__name__}") from error
+            raise ProtocolError(f"the peer broke HTTP/2 ({type(error).__name__}: {error})"[:MAX_REASON]) from error
         except Exception as error:  # whatever else stumbles over these bytes ends this connection, not the program
             self.go_away(ErrorCodes.INTERNAL_ERROR)
-            raise ProtocolError(f"the peer's bytes could not be read: {error!r}") from error
+            raise ProtocolError(f"the peer's bytes could not be read: {error!r}"[:MAX_REASON]) from error
 
     def _events_of(self, data: bytes) -> list[Event]:
         events: list[Event] = []
