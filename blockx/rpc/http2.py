@@ -114,9 +114,9 @@ class FrameBuffer(h2.frame_buffer.FrameBuffer):  # type: ignore[misc]  # h2 has 
 
     def _update_header_buffer(self, frame: Any) -> Any:
         """The frame, or the whole header block that it ends; None in between. Raises when a block grows too large."""
-        whole = super()._update_header_buffer(frame)
-        if len(self._headers_buffer) > MAX_CONTINUATIONS + 1:
+        if len(self._headers_buffer) > MAX_CONTINUATIONS:
             raise PeerTooBusy(f"a header block of more than {MAX_CONTINUATIONS + 1} frames")
+        whole = super()._update_header_buffer(frame)
         parts = self._headers_buffer or ([whole] if type(whole) is HeadersFrame else [])
         size = sum(len(part.data) for part in parts)
         if size > self._max_block_bytes:
@@ -139,6 +139,10 @@ class Http2(h2.connection.H2Connection):  # type: ignore[misc]  # h2 has no type
         self.incoming_buffer = FrameBuffer(server=not config.client_side, max_block_bytes=max_block_bytes)
         self.has_peer_settings = False
         self.idle_frames = 0
+
+    def forget(self) -> None:
+        """Receive no more; this cuts the circle of references that h2 is."""
+        self._frame_dispatch_table.clear()
 
     def _receive_frame(self, frame: Any) -> Any:
         if not self.has_peer_settings and (type(frame) is not SettingsFrame or "ACK" in frame.flags):
