@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         TaskState,
         TaskUpdate,
     )
+    from blockx.rpc import ClientTls
     from blockx.sdk import Context, function
 
 __version__ = "0.1.0"
@@ -31,6 +32,7 @@ __all__ = [
     "BlockContext",
     "BlockxError",
     "Client",
+    "ClientTls",
     "Context",
     "FailureCode",
     "PluginConfig",
@@ -62,6 +64,7 @@ _HOMES = {
         "TaskState",
         "TaskUpdate",
     ),
+    "blockx.rpc": ("ClientTls",),
     "blockx.sdk": ("Context", "function"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

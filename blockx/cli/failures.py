@@ -17,6 +17,8 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (click.ClickException, BAD_USAGE),
     (errors.InvalidArgument, BAD_USAGE),
     (errors.ConfigError, BAD_USAGE),
+    (errors.Unauthenticated, BAD_USAGE),
+    (errors.PermissionDenied, BAD_USAGE),
     (errors.Unavailable, UNREACHABLE),
     (errors.NoSlot, UNREACHABLE),
     (errors.DeadlineExceeded, TIMED_OUT),

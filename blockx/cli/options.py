@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
-from attrs import define
+from attrs import define, field
 
 DEFAULT_COORDINATOR = "127.0.0.1:7070"
 DEFAULT_WORKER = "127.0.0.1:7071"
@@ -15,10 +15,28 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 @define
+class Access:
+    """Files by which a command gets into a cluster that protects itself; empty for none."""
+
+    tls_ca: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    token_file: str = ""
+
+
+@define
 class Session:
-    """What `main` wants to know after a command has failed."""
+    """What was said on the command line beside what concerns one command alone."""
 
     debug: bool = False
+    access: Access = field(factory=Access)
+
+
+def session() -> Session:
+    """Of the command that runs."""
+    found = click.get_current_context().find_root().obj
+    assert isinstance(found, Session), "main gives it to every command"
+    return found
 
 
 def _remember_debug(context: click.Context, _: click.Parameter, value: bool) -> None:
@@ -76,4 +94,21 @@ coordinator_option = click.option(
 )
 worker_option = click.option(
     "--worker", "workers", multiple=True, metavar="HOST:PORT", help="Go to this worker directly; may be repeated."
+)
+
+
+def _remember_access(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        setattr(context.find_root().obj.access, str(parameter.name), value)
+
+
+def _access_option(name: str, help_text: str) -> Callable[[F], F]:
+    return click.option(name, metavar="FILE", expose_value=False, callback=_remember_access, help=help_text)
+
+
+access_options = as_decorator(
+    _access_option("--tls-ca", "Reach servers by TLS; trust this authority (PEM), or `system`."),
+    _access_option("--tls-cert", "Certificate to show to servers that ask for one (PEM)."),
+    _access_option("--tls-key", "Key of --tls-cert (PEM)."),
+    _access_option("--token-file", "File with the token that the servers want."),
 )

@@ -23,6 +23,25 @@ log_format_option = click.option(
     "--log-format", type=click.Choice(["pretty", "json"]), help="Of the log on stderr.  [default: by terminal]"
 )
 registry_option = click.option("--registry", default="local", show_default=True, help="Where workers are found.")
+token_options = as_decorator(
+    click.option("--token-file", metavar="FILE", help="File with the token that every call must show."),
+    click.option("--admin-token-file", metavar="FILE", help="File with the token for the admin services."),
+    click.option(
+        "--insecure", is_flag=True, default=None, help="Serve other machines even without TLS and without a token."
+    ),
+)
+security_options = as_decorator(
+    click.option("--tls-cert", metavar="FILE", help="Encrypt connections; the server's certificate chain (PEM)."),
+    click.option("--tls-key", metavar="FILE", help="Key of --tls-cert (PEM)."),
+    click.option("--tls-ca", metavar="FILE", help="Serve only clients with a certificate of this authority (PEM)."),
+    token_options,
+)
+worker_access_options = as_decorator(
+    click.option("--worker-tls-ca", metavar="FILE", help="Reach workers by TLS; their authority (PEM), or `system`."),
+    click.option("--worker-tls-cert", metavar="FILE", help="Certificate to show to workers that ask for one (PEM)."),
+    click.option("--worker-tls-key", metavar="FILE", help="Key of --worker-tls-cert (PEM)."),
+    click.option("--worker-token-file", metavar="FILE", help="File with the token that workers want."),
+)
 worker_options = as_decorator(
     config_option,
     database_option,
@@ -40,12 +59,16 @@ worker_options = as_decorator(
     "--tables", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Apply this table schema first."
 )
 @worker_options
+@token_options
 @log_format_option
 def dev(
     functions: str,
     coordinator_listen: str | None,
     worker_listen: str | None,
     tables: Path | None,
+    token_file: str | None,
+    admin_token_file: str | None,
+    insecure: bool | None,
     config_file: str | None,
     log_format: str | None,
     **flags: Any,
@@ -65,8 +88,10 @@ def dev(
     from blockx.worker.app import WorkerConfig
 
     _setup_logs(log_format)
-    worker = _load(WorkerConfig, "worker", config_file, functions=functions, listen=worker_listen, **flags)
-    coordinator = _load(CoordinatorConfig, "coordinator", config_file, listen=coordinator_listen)
+    guard = {"token_file": token_file, "admin_token_file": admin_token_file, "insecure": insecure}
+    worker = _load(WorkerConfig, "worker", config_file, functions=functions, listen=worker_listen, **guard, **flags)
+    guard["worker_token_file"] = token_file
+    coordinator = _load(CoordinatorConfig, "coordinator", config_file, listen=coordinator_listen, **guard)
     if tables is not None:
         apply_tables(worker.store.database, tables)
 
@@ -86,6 +111,7 @@ def dev(
 @click.option("--advertise", metavar="HOST:PORT", help="How clients reach it.  [default: where it listens]")
 @click.option("--worker-id", metavar="NAME", help="Stable over restarts.  [default: the advertised address]")
 @worker_options
+@security_options
 @registry_option
 @log_format_option
 def worker(registry: str, config_file: str | None, log_format: str | None, **flags: Any) -> int:
@@ -122,9 +148,11 @@ def worker(registry: str, config_file: str | None, log_format: str | None, **fla
 @click.command(cls=Command)
 @click.option("--listen", metavar="HOST:PORT", help="Port 0 takes any.  [default: 127.0.0.1:7070]")
 @config_option
+@security_options
+@worker_access_options
 @registry_option
 @log_format_option
-def coordinator(listen: str | None, registry: str, config_file: str | None, log_format: str | None) -> int:
+def coordinator(registry: str, config_file: str | None, log_format: str | None, **flags: Any) -> int:
     """Run one coordinator over the workers of a registry.
 
     Prints one line `ready coordinator=…` when it serves; SIGTERM or Ctrl-C ends it.
@@ -138,7 +166,7 @@ def coordinator(listen: str | None, registry: str, config_file: str | None, log_
 
     _setup_logs(log_format)
     cluster = _registry(registry)
-    settings = _load(CoordinatorConfig, "coordinator", config_file, listen=listen)
+    settings = _load(CoordinatorConfig, "coordinator", config_file, **flags)
 
     async def serve(stop: _Stop) -> int:
         async with trio.open_nursery() as nursery:

@@ -14,13 +14,15 @@ from blockx.cli.options import (
     DEFAULT_COORDINATOR,
     DEFAULT_WORKER,
     Command,
+    access_options,
     as_decorator,
     coordinator_option,
     json_option,
+    session,
     timeout_option,
     worker_option,
 )
-from blockx.errors import DeadlineExceeded, TaskFailed, Unavailable
+from blockx.errors import DeadlineExceeded, TaskFailed, Unauthenticated, Unavailable
 
 if TYPE_CHECKING:
     from blockx.client import Client
@@ -31,14 +33,17 @@ T = TypeVar("T")
 PATIENCE_S = 5.0
 """How long one request may take, and a server that is not there is tried again, before it counts as out of reach."""
 
-cluster_options = as_decorator(coordinator_option, worker_option, timeout_option, json_option)
-where_option = click.option(
-    "--worker",
-    "worker",
-    default=DEFAULT_WORKER,
-    show_default=True,
-    metavar="HOST:PORT",
-    help="The worker that has the task, as `submit` told.",
+cluster_options = as_decorator(coordinator_option, worker_option, access_options, timeout_option, json_option)
+where_option = as_decorator(
+    click.option(
+        "--worker",
+        "worker",
+        default=DEFAULT_WORKER,
+        show_default=True,
+        metavar="HOST:PORT",
+        help="The worker that has the task, as `submit` told.",
+    ),
+    access_options,
 )
 
 
@@ -175,7 +180,12 @@ def _in_cluster(
     import trio
 
     from blockx.client import Client
+    from blockx.rpc import read_token
+    from blockx.rpc.security import client_tls
 
+    access = session().access
+    tls = client_tls(access.tls_ca, access.tls_cert, access.tls_key)
+    token = read_token(access.token_file) if access.token_file else None
     if not coordinators and not workers:
         coordinators = (DEFAULT_COORDINATOR,)
 
@@ -184,7 +194,7 @@ def _in_cluster(
     async def connected() -> T:
         try:
             with trio.fail_after(float("inf") if timeout is None else timeout):
-                async with Client(coordinators, workers, timeout=patience_s) as client:
+                async with Client(coordinators, workers, timeout=patience_s, tls=tls, token=token) as client:
                     return await work(client)
         except trio.TooSlowError:
             raise DeadlineExceeded(
@@ -202,6 +212,8 @@ def _hint_where_to_connect() -> Iterator[None]:
     except* Unavailable as group:
         hint = "`blockx dev DIR` starts a cluster here, --coordinator or --worker names another one"
         raise Unavailable(f"{first_cause(group)}; {hint}") from group
+    except* Unauthenticated as group:
+        raise Unauthenticated(f"{first_cause(group)}; --token-file names a file with the token") from group
 
 
 @contextmanager

@@ -28,8 +28,9 @@ from blockx.model import (
     TaskUpdate,
     new_task_id,
 )
-from blockx.rpc import Channel
+from blockx.rpc import Channel, ClientTls
 from blockx.rpc.pool import ChannelPool
+from blockx.rpc.security import channel_opener
 
 
 class Client:
@@ -37,8 +38,12 @@ class Client:
 
     `coordinators` and `workers` are addresses (HOST:PORT): coordinators are asked in turn, workers where no coordinator
     answers. `timeout` (seconds) is what one request may take, and how long a server that is not there is tried again.
+    `tls` encrypts every connection and says whom to trust; `token` is shown with every call. Raises ConfigError for
+    files and tokens that cannot be used.
+
     Methods raise the errors of `blockx.errors`; all of them may be cancelled at any time. `jitter` (numbers from 0 to
-    1) and `channel` (from address to channel) are for programs that bring their own chance and network.
+    1) and `channel` (from address to channel, in place of `tls` and `token`) are for programs that bring their own
+    chance and network.
     """
 
     def __init__(
@@ -47,8 +52,10 @@ class Client:
         workers: Iterable[str] = (),
         *,
         timeout: float = 10.0,
+        tls: ClientTls | None = None,
+        token: str | None = None,
         jitter: Callable[[], float] = random.random,
-        channel: Callable[[str], Channel] = Channel,
+        channel: Callable[[str], Channel] | None = None,
     ) -> None:
         self._coordinators = tuple(coordinators)
         self._workers = tuple(workers)
@@ -56,7 +63,7 @@ class Client:
             raise InvalidArgument("give the client at least one address, as coordinators=[…] or workers=[…]")
         self._timeout = timeout
         self._jitter = jitter
-        self._channel = channel
+        self._channel = channel or channel_opener(tls, token)
         self._parts: _Parts | None = None
 
     async def __aenter__(self) -> Client:

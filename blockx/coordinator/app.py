@@ -14,8 +14,8 @@ from blockx.coordinator.service import Reserver, coordinator_service
 from blockx.coordinator.view import follow
 from blockx.driver import now_ms
 from blockx.registry.port import Registry
-from blockx.rpc import RpcServer
 from blockx.rpc.pool import ChannelPool
+from blockx.rpc.security import ServerSecurity, WorkerAccess
 
 log = structlog.get_logger("blockx.coordinator")
 
@@ -26,10 +26,12 @@ class CoordinatorConfig:
 
     listen: str = field(default="127.0.0.1:7070", metadata={"env": "COORDINATOR_LISTEN"})
     """HOST:PORT to serve gRPC on; port 0 takes any free one."""
+    security: ServerSecurity = field(factory=ServerSecurity)
+    workers: WorkerAccess = field(factory=WorkerAccess)
     settings: CoordinatorSettings = field(factory=CoordinatorSettings)
 
     def __attrs_post_init__(self) -> None:
-        host_and_port(self.listen)
+        self.security.check(self.listen)
 
 
 @define(eq=False)
@@ -63,8 +65,9 @@ async def run_coordinator(
 ) -> None:
     """Serve until shut down (or cancelled); started once the port is open and the registry's view is known.
 
-    Raises OSError if the port cannot be had.
+    Raises OSError if the port cannot be had, ConfigError for files of keys and tokens that cannot be used.
     """
+    open_worker = config.workers.opener()
     core = CoordinatorCore(config.settings)
     stopping, changed = trio.Event(), trio.lowlevel.ParkingLot()
 
@@ -73,10 +76,11 @@ async def run_coordinator(
         changed.unpark_all()
 
     async with trio.open_nursery() as nursery:
-        reserver = Reserver(core, ChannelPool(nursery))
+        reserver = Reserver(core, ChannelPool(nursery, open_worker))
         await nursery.start(follow, registry, feed)
         nursery.start_soon(reserver.driver.run_timers)
-        server = RpcServer([coordinator_service(reserver), coordinator_admin_service(core, stopping)])
+        services, admin_services = [coordinator_service(reserver)], [coordinator_admin_service(core, stopping)]
+        server = config.security.server(config.listen, services, admin_services)
         addr = await nursery.start(server.serve, *host_and_port(config.listen))
         log.info("coordinator serves", addr=addr)
         task_status.started(CoordinatorHandle(addr, core, stopping, changed))

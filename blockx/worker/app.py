@@ -20,7 +20,7 @@ from blockx.config import host_and_port
 from blockx.driver import now_ms
 from blockx.errors import ConfigError, LoadFailed
 from blockx.registry.port import Beat, Registry
-from blockx.rpc import RpcServer
+from blockx.rpc.security import ServerSecurity
 from blockx.store.bundles import BundleStore
 from blockx.store.settings import StoreSettings
 from blockx.store.tables import TableStore
@@ -73,6 +73,7 @@ class WorkerConfig:
     """Disk space for results that are too large for one message; when it is used up, tasks are refused."""
     drain_timeout_ms: int = field(default=0, validator=ge(0))
     """How long a drain lets tasks run; 0: as long as their own deadlines allow."""
+    security: ServerSecurity = field(factory=ServerSecurity)
     core: WorkerSettings = field(factory=WorkerSettings)
     dispatcher: DispatcherSettings = field(factory=DispatcherSettings)
     pool: ExecutorSettings = field(factory=ExecutorSettings)
@@ -85,6 +86,7 @@ class WorkerConfig:
             raise ConfigError(
                 f"listen {self.listen} is no address that clients can reach: set advertise to HOST:PORT too"
             )
+        self.security.check(self.listen)
 
 
 @define(eq=False)
@@ -186,9 +188,10 @@ class _Worker:
 
     async def _serve(self, registry: Registry, task_status: trio.TaskStatus[WorkerHandle]) -> None:
         """Open the port, register, and stay until the core says that the drain has finished."""
-        server = RpcServer([worker_service(self._control), worker_admin_service(self._control)])
+        listen, services = self._config.listen, [worker_service(self._control)]
+        server = self._config.security.server(listen, services, [worker_admin_service(self._control)])
         async with trio.open_nursery() as front:
-            bound = await front.start(server.serve, *host_and_port(self._config.listen))
+            bound = await front.start(server.serve, *host_and_port(listen))
             self._control.addr = self._config.advertise or bound
             self._control.worker_id = self._config.worker_id or self._control.addr
             async with registry.register(self._heartbeat.first()) as registration, trio.open_nursery() as beats:

@@ -114,6 +114,16 @@ def test_settings_have_the_documented_variables() -> None:
         "COORDINATOR_HEARTBEAT_TIMEOUT_MS": 10_000,
         "REGISTRY_STALE_MS": 300_000,
         "REGISTRY_LEASE_TTL_MS": 15_000,
+        "BLOCKX_TLS_CERT": "",
+        "BLOCKX_TLS_KEY": "",
+        "BLOCKX_TLS_CA": "",
+        "BLOCKX_TOKEN_FILE": "",
+        "BLOCKX_ADMIN_TOKEN_FILE": "",
+        "BLOCKX_INSECURE": False,
+        "BLOCKX_WORKER_TLS_CA": "",
+        "BLOCKX_WORKER_TLS_CERT": "",
+        "BLOCKX_WORKER_TLS_KEY": "",
+        "BLOCKX_WORKER_TOKEN_FILE": "",
     }
 
 
