@@ -70,21 +70,29 @@ class Link:
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve the connection until it is over. Then every call on it is over too, and the socket is closed."""
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            try:
-                nursery.start_soon(self._write)
-                nursery.start_soon(self._keep_alive)
-                task_status.started()
-                with self._reading:
-                    await self._read()
-                self._lose_streams()
-                if not self._is_broken:
-                    await self._say_goodbye()
-            finally:
-                self._lose_streams()
-                nursery.cancel_scope.cancel()
-                await trio.aclose_forcefully(self._transport)
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                await self._live(nursery, task_status)
+        finally:
+            # These hold each other in circles, whose memory would else be free only when the oldest garbage is due.
+            self.streams.clear()
+            self._wire.forget()
+
+    async def _live(self, nursery: trio.Nursery, task_status: trio.TaskStatus[None]) -> None:
+        try:
+            nursery.start_soon(self._write)
+            nursery.start_soon(self._keep_alive)
+            task_status.started()
+            with self._reading:
+                await self._read()
+            self._lose_streams()
+            if not self._is_broken:
+                await self._say_goodbye()
+        finally:
+            self._lose_streams()
+            nursery.cancel_scope.cancel()
+            await trio.aclose_forcefully(self._transport)
 
     def start_call(self, stream: ServerStream, call: Callable[[], object]) -> None:
         """Register a new call and run its task (an async function) in this connection's nursery."""
@@ -288,10 +296,13 @@ class Link:
             return 0
         return min(self._wire.connection_room, self._wire.stream_room(stream_id))
 
-    async def wait_for_room(self, stream_id: int, stream_lot: trio.lowlevel.ParkingLot) -> None:
-        """Wait until `room` may have changed, or the stream has ended. Raises StatusError when the peer stalls."""
+    async def wait_for_room(self, stream_id: int, stream_lot: trio.lowlevel.ParkingLot, since: float) -> None:
+        """Wait until `room` may have changed, or the stream has ended.
+
+        Raises StatusError when the message has waited too long; `since` is when it began to.
+        """
         is_stream_full = self._wire.stream_room(stream_id) <= 0
-        with trio.move_on_after(self.limits.stall_timeout_s) as scope:
+        with trio.CancelScope(deadline=since + self.limits.stall_timeout_s) as scope:
             await (stream_lot if is_stream_full else self._senders).park()
         if scope.cancelled_caught:
             text = f"the peer took nothing of a message for {self.limits.stall_timeout_s:g} s"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -50,12 +51,14 @@ class Stream:
     async def send(self, payload: bytes, *, is_last: bool = False) -> None:
         """Queue one message; waits while the peer or the connection is too slow. Does nothing once the call is over."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        rest = memoryview(frame_message(payload))
+        rest, stalled_since = memoryview(frame_message(payload)), math.inf
         while rest and not self.is_closed:
             room = self._link.room(self.stream_id)
             if room <= 0:
-                await self._link.wait_for_room(self.stream_id, self._writable)
+                stalled_since = min(stalled_since, trio.current_time())
+                await self._link.wait_for_room(self.stream_id, self._writable, stalled_since)
                 continue
+            stalled_since = math.inf
             chunk, rest = rest[:room], rest[room:]
             self._link.send_data(self.stream_id, chunk, is_last=is_last and not rest)
 
