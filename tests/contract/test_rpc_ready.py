@@ -10,8 +10,8 @@ import trio.testing
 
 from blockx import errors
 from blockx.proto import worker_pb2 as pb
-from blockx.rpc import Channel, RpcServer, open_channel
-from tests.adapters.rpc_peers import REQUEST_SLOT, worker_service
+from blockx.rpc import Channel, Limits, RpcServer, open_channel
+from tests.adapters.rpc_peers import REQUEST_SLOT, SUBMIT, Sleeper, serve, worker_service
 
 HELLO = pb.RequestTaskSlotRequest(task_id="hello")
 
@@ -79,3 +79,33 @@ async def test_nothing_is_asked_of_a_server_that_does_not_greet(
     sent = b"".join([bytes(part) async for part in receiver])
     assert b"hello" not in sent
     channel.close()
+
+
+async def test_a_call_that_waits_for_its_place_goes_on_when_its_connection_closes(nursery: trio.Nursery) -> None:
+    sleeper = Sleeper()
+    stopping, old = await serve(nursery, Limits(max_concurrent_streams=1), SubmitTask=sleeper.unary)
+    _, new = await serve(nursery)
+    places = [old, new]
+
+    async def connect() -> trio.abc.HalfCloseableStream:
+        host, _, port = places.pop(0).rpartition(":")
+        return await trio.open_tcp_stream(host, int(port))
+
+    channel = Channel("moving:1", connect=connect)
+    nursery.start_soon(channel.run)
+    async with trio.open_nursery() as calls:
+        calls.start_soon(channel.unary, SUBMIT, pb.SubmitTaskRequest())
+        await sleeper.begun.wait()
+        answers: list[str] = []
+
+        async def waiting() -> None:
+            answers.append((await channel.unary(REQUEST_SLOT, HELLO)).slot_id)
+            calls.cancel_scope.cancel()
+
+        calls.start_soon(waiting)
+        await trio.testing.wait_all_tasks_blocked()
+        assert (answers, places) == ([], [new]), "it waits for its place"
+        nursery.start_soon(stopping.shutdown, math.inf)
+    assert answers == ["hello"]
+    channel.close()
+    nursery.cancel_scope.cancel()
