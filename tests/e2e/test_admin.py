@@ -15,8 +15,8 @@ from blockx.proto import coordinator_pb2, worker_pb2
 from blockx.testing import local_cluster
 from tests.cli_server import Server, server
 from tests.contract.grpcio import call, grpc, in_thread
-from tests.e2e.tasks import FUNCTIONS
-from tests.e2e.test_drain import WORKER, gone, running, the_end
+from tests.e2e.tasks import FUNCTIONS, Gate, gone
+from tests.e2e.test_drain import WORKER, running, the_end
 
 WORKER_ADMIN = worker_pb2.DESCRIPTOR.services_by_name["WorkerAdminService"].methods_by_name
 COORDINATOR_ADMIN = coordinator_pb2.DESCRIPTOR.services_by_name["CoordinatorAdminService"].methods_by_name
@@ -115,11 +115,11 @@ async def test_drain_ends_an_idle_worker_process_with_0_and_its_watches_well(tmp
     assert set(states) <= {worker_pb2.WORKER_STATE_DRAINING}
 
 
-async def test_a_drained_worker_finishes_what_runs_also_when_a_signal_follows(tmp_path: Path) -> None:
+async def test_a_drained_worker_finishes_what_runs_also_when_a_signal_follows(tmp_path: Path, gate: Gate) -> None:
     with server(*WORKER, cwd=tmp_path) as worker, trio.fail_after(60):
         addr = worker.addresses["worker"]
         async with Client(workers=[addr]) as client:
-            task, executor = await running(client, tmp_path)
+            task, executor = await running(client, gate)
             request = worker_pb2.ListTasksRequest()
             listed = await in_thread(lambda: ask(addr, WORKER_ADMIN["ListTasks"], request))
             assert [(each.task_id, each.phase, each.calls_in_flight) for each in listed.tasks] == [
@@ -128,7 +128,7 @@ async def test_a_drained_worker_finishes_what_runs_also_when_a_signal_follows(tm
             assert await drain(addr) == 1
             worker.process.send_signal(signal.SIGTERM)
             await logged(tmp_path, "stopping")
-            (tmp_path / "go").touch()
+            gate.let_one_pass()
             update = await the_end(client, task, addr)
             assert update.result is not None
             assert update.result.success
@@ -136,11 +136,13 @@ async def test_a_drained_worker_finishes_what_runs_also_when_a_signal_follows(tm
         await gone(executor)
 
 
-async def test_a_drain_that_was_narrowed_cancels_what_is_left_and_the_exit_code_says_so(tmp_path: Path) -> None:
+async def test_a_drain_that_was_narrowed_cancels_what_is_left_and_the_exit_code_says_so(
+    tmp_path: Path, gate: Gate
+) -> None:
     with server(*WORKER, cwd=tmp_path) as worker, trio.fail_after(60):
         addr = worker.addresses["worker"]
         async with Client(workers=[addr]) as client:
-            task, executor = await running(client, tmp_path)
+            task, executor = await running(client, gate)
             assert await drain(addr) == 1
             assert await drain(addr, timeout_ms=1) <= 1
             update = await the_end(client, task, addr)

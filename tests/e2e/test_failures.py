@@ -16,7 +16,7 @@ from blockx.model import CallErrorCode, SlotId, TaskId, TaskResult
 from blockx.store.tables import TableStore
 from blockx.testing import local_cluster
 from blockx.testing.cluster import LocalCluster
-from tests.e2e.tasks import FUNCTIONS, TABLES, calls, started_pid
+from tests.e2e.tasks import FUNCTIONS, TABLES, Gate, calls
 
 RETURN = PluginConfig("ReturnValueResultHandler")
 
@@ -194,9 +194,9 @@ async def test_functions_that_do_not_import_are_told_at_the_start(tmp_path: Path
 
 
 @pytest.mark.parametrize("executors", [1, 2])
-async def test_a_task_survives_kill_9_of_its_executor(tmp_path: Path, executors: int) -> None:
+async def test_a_task_survives_kill_9_of_its_executor(gate: Gate, executors: int) -> None:
     async with local_cluster(FUNCTIONS, executors=executors) as cluster:
-        waiting = calls("waits_for_file", [str(tmp_path / "go")])
+        waiting = calls("waits_at_gate", [gate.path])
         results: list[TaskResult] = []
 
         async def run() -> None:
@@ -204,9 +204,10 @@ async def test_a_task_survives_kill_9_of_its_executor(tmp_path: Path, executors:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(run)
-            os.kill(await started_pid(tmp_path, 1), signal.SIGKILL)
-            await started_pid(tmp_path, 2)
-            await trio.Path(tmp_path / "go").touch()
+            attempt, pid = await gate.arrival()
+            os.kill(pid, signal.SIGKILL)
+            assert (attempt, (await gate.arrival())[0]) == (1, 2)
+            gate.let_one_pass()
         assert results[0].return_values() == [{"attempt": 2, "task": waiting.task_id, "index": 0}]
         await still_serves(cluster)
 

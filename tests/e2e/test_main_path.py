@@ -114,7 +114,7 @@ async def test_the_time_of_a_task_is_bounded() -> None:
 
 
 async def test_a_worker_that_drains_with_a_watch_open_ends_well() -> None:
-    """A lease ends, and so changes what the worker would tell the registry, while the watch on another is waited for."""
+    """A lease ends, which changes what the worker would tell the registry, while the watch on another is waited for."""
     env = {"DRAIN_LINGER_MS": "50", "COORDINATOR_SLOT_TTL_MS": "400", "WORKER_HEARTBEAT_INTERVAL": "10"}
     async with (
         local_cluster(FUNCTIONS, executors=1, env=env) as cluster,

@@ -87,12 +87,16 @@ def fails_at_first(ctx: Context) -> int:
 
 
 @function
-async def waits_for_file(ctx: Context, path: str) -> dict[str, Any]:
-    """Says which process runs it, then waits until it is told to go on."""
-    with open(f"{path}.{ctx.attempt}.{os.getpid()}", "w"):
-        pass
-    while not os.path.exists(path):
-        await trio.sleep(0.01)
+async def waits_at_gate(ctx: Context, path: str) -> dict[str, Any]:
+    """Says over one pipe which process runs it, then waits at another until it may pass."""
+    arrivals, passes = os.open(f"{path}.arrivals", os.O_WRONLY), os.open(f"{path}.passes", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        os.write(arrivals, f"{ctx.attempt} {os.getpid()}".encode())
+        await trio.lowlevel.wait_readable(passes)
+        os.read(passes, 1)
+    finally:
+        os.close(arrivals)
+        os.close(passes)
     return {"attempt": ctx.attempt, "task": ctx.task_id, "index": ctx.call_index}
 
 
