@@ -17,11 +17,14 @@ from hpack.exceptions import HPACKDecodingError
 from hyperframe.exceptions import InvalidFrameError
 from hyperframe.frame import DataFrame, HeadersFrame, SettingsFrame
 
+from blockx.rpc.blocks import BlockDecoder, BlockEncoder
+
 # hpack logs every header at DEBUG, with its value: slow, and no place for tokens.
 logging.getLogger("hpack").setLevel(logging.INFO)
 
-#: Frames handled in one go; then other connections have their turn.
+#: Frames handled in one go; then other connections have their turn. One that may begin a call counts more than once.
 BATCH_FRAMES = 32
+HEADERS_COST = 3
 #: What makes up one header block: a peer with the smallest frames needs five for 64 KiB.
 MAX_CONTINUATIONS = 16
 #: HTTP/2 has seven settings; unknown ones are to be ignored.
@@ -81,14 +84,14 @@ class FrameBuffer(h2.frame_buffer.FrameBuffer):  # type: ignore[misc]  # h2 has 
     @property
     def has_more(self) -> bool:
         """Whether the last batch left frames behind; add no bytes, or more, to begin the next."""
-        return self._frames_left == 0 and len(self.data) - self._begin >= _FRAME_HEADER_BYTES
+        return self._frames_left <= 0 and len(self.data) - self._begin >= _FRAME_HEADER_BYTES
 
     def __next__(self) -> Any:
-        while self._frames_left:
+        while self._frames_left > 0:
             frame = self._cut()
             if frame is None:
                 break
-            self._frames_left -= 1
+            self._frames_left -= HEADERS_COST if type(frame) is HeadersFrame else 1
             frame = self._update_header_buffer(frame)
             if frame is not None:
                 return frame
@@ -137,6 +140,8 @@ class Http2(h2.connection.H2Connection):  # type: ignore[misc]  # h2 has no type
     def __init__(self, config: h2.config.H2Configuration, max_block_bytes: int) -> None:
         super().__init__(config)
         self.incoming_buffer = FrameBuffer(server=not config.client_side, max_block_bytes=max_block_bytes)
+        self.encoder = BlockEncoder()
+        self.decoder = BlockDecoder(max_block_bytes)
         self.has_peer_settings = False
         self.idle_frames = 0
 

@@ -28,6 +28,8 @@ Accept: TypeAlias = Callable[["Link", int, Request], None]
 RECEIVE_BYTES = 64 * 1024
 #: Answers to PING and SETTINGS, window updates: a peer that makes us queue more than this is not reading.
 CONTROL_BYTES = 256 * 1024
+#: Calls of a lost connection that are cancelled in one go.
+STREAMS_LOST_AT_ONCE = 32
 #: Refused requests are logged one by one up to here, then one a second.
 REFUSALS_LOGGED = 10
 #: For the last words (statuses, GOAWAY) to reach a peer, and for it to close its side.
@@ -86,7 +88,7 @@ class Link:
             task_status.started()
             with self._reading:
                 await self._read()
-            self._lose_streams()
+            await self._lose_streams_in_turn()
             if not self._is_broken:
                 await self._say_goodbye()
         finally:
@@ -134,15 +136,29 @@ class Link:
         if self._is_draining and not self.streams:
             self.end("the connection was closed in good order")
 
+    async def _lose_streams_in_turn(self) -> None:
+        """As `_lose_streams`, but others have their turn in between: a thousand handlers take their time to end."""
+        self._is_gone = True
+        streams = list(self.streams.values())
+        for stream in streams:
+            stream.is_closed = True
+        for number, stream in enumerate(streams, start=1):
+            stream.over(self._loss())
+            if number % STREAMS_LOST_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+        self._lose_streams()
+
     def _lose_streams(self) -> None:
         self._is_gone = True
         self._greeted.set()
-        text = f"the connection to {self.peer} is lost: {self._end_reason or 'it was closed on this side'}"
-        status = connection_lost(text, may_have_arrived=True)
         for stream in list(self.streams.values()):
-            stream.over(status)
+            stream.over(self._loss())
         self._senders.unpark_all()
         self._openers.unpark_all()
+
+    def _loss(self) -> Status:
+        text = f"the connection to {self.peer} is lost: {self._end_reason or 'it was closed on this side'}"
+        return connection_lost(text, may_have_arrived=True)
 
     async def _say_goodbye(self) -> None:
         """Let the peer have what is queued, then wait a moment for it to close: a close in between would discard it."""
