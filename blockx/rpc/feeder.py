@@ -58,6 +58,7 @@ class Feeder:
         except Exception as error:
             self._failure = error
             self._stream.failed(Status(Code.CANCELLED, "its requests have failed"))
+            self._stream.release()
 
     async def _send_all(self) -> None:
         async with aclosing(_iterate(self._requests)) as requests:
