@@ -83,7 +83,7 @@ async def test_metadata_of_grpcio_crosses_our_server(nursery: trio.Nursery) -> N
 
 
 async def test_our_metadata_crosses_a_server_of_grpcio() -> None:
-    with stock_server(RequestTaskSlot=stock_mirror) as (address, _):
+    with stock_server(RequestTaskSlot=stock_mirror) as address:
         assert await seen_by_us(address) == (EXPECTED, EXPECTED)
 
 
@@ -231,7 +231,7 @@ async def test_details_of_a_status_of_grpcio_reach_us() -> None:
         context.set_trailing_metadata((("grpc-status-details-bin", DETAILS),))
         context.abort(grpc.StatusCode.NOT_FOUND, "gone")
 
-    with stock_server(RequestTaskSlot=refuse) as (address, _):
+    with stock_server(RequestTaskSlot=refuse) as address:
         async with open_channel(address) as channel, channel.stream(REQUEST_SLOT, HELLO) as answers:
             with pytest.raises(errors.NotFound):
                 await answers.only()
@@ -262,5 +262,5 @@ async def test_texts_of_refusals_cross_unchanged(text: str, nursery: trio.Nurser
     _, address = await serve(nursery, RequestTaskSlot=refuse)
     assert await in_thread(lambda: client(address)) == text
     assert await ours(address) == text
-    with stock_server(RequestTaskSlot=stock_refuse) as (stock_address, _):
+    with stock_server(RequestTaskSlot=stock_refuse) as stock_address:
         assert await ours(stock_address) == text
