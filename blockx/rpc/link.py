@@ -375,6 +375,8 @@ class Link:
         timeout_s = timeout_at - trio.current_time()
         self._wire.send_request(stream_id, request_headers(self.peer, path, timeout_s, metadata, scheme=self._scheme))
         stream = self.streams[stream_id] = ClientStream(self, stream_id)
+        if self._wire.next_stream_id() is None:
+            self.drain()  # its ids are used up
         self._wake_writer()
         return stream
 

@@ -9,14 +9,18 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from hpack import hpack
+from hpack.exceptions import HPACKDecodingError
 from structlog.testing import capture_logs
 
 from blockx.proto import worker_pb2 as pb
-from blockx.rpc import Limits, RpcServer, ServerCall, wire
+from blockx.rpc import Limits, RpcServer, ServerCall, open_channel, wire
 from blockx.rpc.http2 import MAX_CONTINUATIONS, MAX_ENCODER_TABLE_BYTES, MAX_SETTINGS, SETTINGS_COST
 from blockx.rpc.limits import MIB
+from blockx.rpc.link import STREAMS_LOST_AT_ONCE
 from tests.adapters import rpc_frames as f
 from tests.adapters.rpc_peers import (
+    REQUEST_SLOT,
     RawClient,
     Sleeper,
     framed,
@@ -256,6 +260,23 @@ async def test_the_limit_on_encoded_headers_is_exact(size: int, code: int | None
     assert f.goaway_code(received) == code
 
 
+@pytest.mark.parametrize("number", [1, 2, 3])
+async def test_the_limit_on_connections_is_exact(number: int, nursery: trio.Nursery) -> None:
+    server, address = await serve(nursery, Limits(max_connections=2))
+    clients = [await RawClient.connect(address) for _ in range(number - 1)]
+    for client in clients:
+        await client.echo("first")
+    last = await RawClient.connect(address)
+    if number <= 2:
+        assert await last.echo("welcome") == "welcome"
+    else:
+        await last.until_closed()
+        assert last.h2.remote_settings.initial_window_size == 65_535, "closed without a word"
+    assert len(server._links) == min(number, 2)
+    for client in (*clients, last):
+        await client.stream.aclose()
+
+
 def _headers_of(size: int) -> list[tuple[str, str]]:
     headers = request_headers("SubmitTask", large="")
     used = sum(len(name) + len(value) + 32 for name, value in headers)
@@ -344,6 +365,76 @@ async def test_the_limit_on_queued_bytes_is_exact(size: int, sent: int, nursery:
     await trio.testing.wait_all_tasks_blocked(0.01)
     assert count == sent
     nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("prefix_bits", range(1, 9))
+@pytest.mark.parametrize("number", [0, 1, 30, 31, 127, 128, 254, 255, 256, 16_384, 2**28, 2**32 - 1])
+def test_numbers_of_headers_are_read_as_written(number: int, prefix_bits: int) -> None:
+    written = bytes(hpack.encode_integer(number, prefix_bits))
+    assert hpack.decode_integer(memoryview(written + b"more"), prefix_bits) == (number, len(written))
+
+
+@pytest.mark.parametrize("written", [b"", b"\xff", b"\xff\x80\x80", b"\xff" + b"\x80" * 5 + b"\1", b"\xff" * 60_000])
+def test_numbers_of_headers_that_do_not_end_in_time_are_refused(written: bytes) -> None:
+    with pytest.raises(HPACKDecodingError):
+        hpack.decode_integer(memoryview(written), 7)
+
+
+@pytest.mark.parametrize(("kind", "at_once"), [("pings", 32), ("calls that are reset", 8)])
+def test_a_flood_is_handled_in_small_portions(kind: str, at_once: int) -> None:
+    ours = wire.Wire(client_side=False, limits=Limits())
+    ours.initiate_connection()
+    ours.data_to_send()
+    portions = []
+    data = GREETING + FLOODS[kind]()
+    while data or ours.is_behind:
+        resets = [event for event in ours.receive_data(data) if isinstance(event, wire.StreamReset)]
+        portions.append(len(resets) + ours.data_to_send().count(b"\0\0\x08\6\1"))
+        data = b""
+    assert sum(portions) == COUNT
+    assert max(portions) <= at_once
+
+
+async def test_handlers_of_a_lost_connection_are_ended_in_small_portions(nursery: trio.Nursery) -> None:
+    cancelled, most = 0, 0
+
+    async def endless(request: Any, call: ServerCall) -> Any:
+        nonlocal cancelled
+        try:
+            await trio.sleep_forever()
+        finally:
+            cancelled += 1
+
+    async def other() -> None:
+        nonlocal most
+        while cancelled < 200:
+            before = cancelled
+            await trio.lowlevel.checkpoint()
+            most = max(most, cancelled - before)
+
+    near, far = trio.testing.memory_stream_pair()
+    nursery.start_soon(RpcServer([worker_service(SubmitTask=endless)]).serve_connection, far, "lost")
+    await near.send_all(GREETING + b"".join(f.request(i, "SubmitTask", EMPTY) for i in _ids(200)))
+    await trio.testing.wait_all_tasks_blocked()
+    async with trio.open_nursery() as others:
+        others.start_soon(other)
+        await near.aclose()
+    assert 0 < most <= 2 * STREAMS_LOST_AT_ONCE
+
+
+async def test_a_connection_whose_ids_are_used_up_makes_room_for_another(nursery: trio.Nursery) -> None:
+    server, address = await serve(nursery)
+    async with open_channel(address) as channel:
+        await channel.unary(REQUEST_SLOT, pb.RequestTaskSlotRequest())
+        first = channel._link
+        assert first is not None
+        first._wire._h2.highest_outbound_stream_id = 2**31 - 3
+        for text in ("last", "first"):
+            answer = await channel.unary(REQUEST_SLOT, pb.RequestTaskSlotRequest(task_id=text))
+            assert answer.slot_id == text
+        assert channel._link is not first
+        while len(server._links) > 1:
+            await trio.testing.wait_all_tasks_blocked(0.01)
 
 
 def test_what_a_peer_sets_is_kept_within_bounds() -> None:
