@@ -6,6 +6,7 @@ connection repeat their headers; once these stand in the table, the table rests,
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Generic, TypeVar
 
 import attrs
@@ -47,6 +48,10 @@ class _Memory(Generic[_K, _V]):
     _table: _Table
     _known: dict[_K, _V] = attrs.field(factory=dict)
     _changes: int = 0
+
+    @property
+    def keys(self) -> Collection[_K]:
+        return self._known.keys()
 
     def get(self, key: _K) -> _V | None:
         if self._changes != self._table.changes:
@@ -90,6 +95,11 @@ class BlockDecoder(Decoder):  # type: ignore[misc]  # hpack has no type informat
         super().__init__(max_header_list_size)
         self.header_table = _Table()
         self._memory: _Memory[bytes, list[Any]] = _Memory(self.header_table)
+
+    @property
+    def remembered(self) -> Collection[bytes]:
+        """The blocks that are read from memory."""
+        return self._memory.keys
 
     def decode(self, data: bytes, raw: bool = False) -> list[Any]:
         """The headers of a block, as h2 wants them: `raw`. Raises what hpack raises."""
