@@ -137,6 +137,7 @@ async def test_streams_are_guarded_too(nursery: trio.Nursery) -> None:
         ([("authorization", "Basic secret")], grpc.StatusCode.UNAUTHENTICATED),
         ([("authorization", "Bearer secret secret")], grpc.StatusCode.UNAUTHENTICATED),
         ([("authorization", "Bearer wrong"), ("authorization", "Bearer secret")], grpc.StatusCode.UNAUTHENTICATED),
+        ([("authorization", "Bearer secret"), ("authorization", "Bearer wrong")], grpc.StatusCode.UNAUTHENTICATED),
         ([("authorization-bin", b"Bearer secret")], grpc.StatusCode.UNAUTHENTICATED),
         ([("authorization", "Bearer admin")], grpc.StatusCode.OK),
         ([], grpc.StatusCode.UNAUTHENTICATED),

@@ -97,6 +97,12 @@ async def test_a_coordinator_reaches_workers_that_want_its_certificate_and_token
     with server("dev", HELLO, "--config", "blockx.toml", *listen, cwd=files) as dev:
         async with blockx.Client([dev.addresses["coordinator"]], tls=tls, token="s3cret-of-clients") as client:
             result = await client.run(task, timeout=TIMEOUT_S)
+        bare = blockx.ClientTls(ca="ca.pem")
+        async with blockx.Client(
+            workers=[dev.addresses["worker"]], tls=bare, token="s3cret-of-clients", timeout=1
+        ) as client:
+            with pytest.raises(blockx.errors.Unavailable):
+                await client.run(task, timeout=TIMEOUT_S)
     assert result.return_values() == ["hello ct2"]
 
 
