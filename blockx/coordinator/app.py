@@ -14,6 +14,7 @@ from blockx.coordinator.service import Reserver, coordinator_service
 from blockx.coordinator.view import follow
 from blockx.driver import now_ms
 from blockx.registry.port import Registry
+from blockx.rpc.health import Health
 from blockx.rpc.pool import ChannelPool
 from blockx.rpc.security import ServerSecurity, WorkerAccess
 
@@ -79,11 +80,14 @@ async def run_coordinator(
         reserver = Reserver(core, ChannelPool(nursery, open_worker))
         await nursery.start(follow, registry, feed)
         nursery.start_soon(reserver.driver.run_timers)
-        services, admin_services = [coordinator_service(reserver)], [coordinator_admin_service(core, stopping)]
-        server = config.security.server(config.listen, services, admin_services)
+        service, admin_service = coordinator_service(reserver), coordinator_admin_service(core, stopping)
+        health = Health([service.name, admin_service.name])
+        server = config.security.server(config.listen, [service, health.service], [admin_service])
         addr = await nursery.start(server.serve, *host_and_port(config.listen))
+        health.set_all(True)
         log.info("coordinator serves", addr=addr)
         task_status.started(CoordinatorHandle(addr, core, stopping, changed))
         await stopping.wait()
+        health.end()
         await server.shutdown(config.settings.slot_ttl_ms / 2000)  # a reserve takes half the slot TTL at most
         nursery.cancel_scope.cancel()

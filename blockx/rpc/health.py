@@ -38,6 +38,11 @@ class Health:
             self._serving[name] = is_serving
             self._changed.unpark_all()
 
+    def set_all(self, is_serving: bool) -> None:
+        """The same for all services and for WHOLE_SERVER."""
+        for name in self._serving:
+            self.set(name, is_serving)
+
     def end(self) -> None:
         """Nothing serves any more, whatever is set later: the watches tell so and end."""
         self._is_ended = True

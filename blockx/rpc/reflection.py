@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -100,10 +101,11 @@ class _Catalog:
     def file_of_symbol(self, name: str) -> FileDescriptor:
         """The file that declares it. Raises KeyError."""
         for pool in self._pools():
-            try:
-                return self.files[pool.FindFileContainingSymbol(name).name]
-            except KeyError:
-                continue
+            for find in (pool.FindFileContainingSymbol, partial(_file_of_method, pool)):
+                try:
+                    return self.files[find(name).name]
+                except KeyError:
+                    continue
         raise KeyError(name)
 
     def extensions_of(self, name: str) -> dict[int, FileDescriptor]:
@@ -115,6 +117,11 @@ class _Catalog:
 
     def _pools(self) -> list[DescriptorPool]:
         return list({id(file.pool): file.pool for file in self.files.values()}.values())
+
+
+def _file_of_method(pool: DescriptorPool, name: str) -> FileDescriptor:
+    """Where protobuf does not know methods as symbols. Raises KeyError."""
+    return pool.FindMethodByName(name).containing_service.file
 
 
 def _with_imports(files: Iterable[FileDescriptor]) -> dict[str, FileDescriptor]:

@@ -12,6 +12,7 @@ from blockx.config import host_and_port
 from blockx.errors import ConfigError
 from blockx.rpc.channel import Channel
 from blockx.rpc.interceptors import Interceptor, access_log
+from blockx.rpc.reflection import with_reflection
 from blockx.rpc.server import RpcServer, Service
 from blockx.rpc.tls import ClientTls, ServerTls
 from blockx.rpc.tokens import TokenCheck, read_token
@@ -54,14 +55,14 @@ class ServerSecurity:
             )
 
     def server(self, listen: str, services: Sequence[Service], admin_services: Sequence[Service]) -> RpcServer:
-        """A server of all these services. Raises ConfigError for files that cannot be used."""
+        """A server of all these services, and of reflection. Raises ConfigError for files that cannot be used."""
         if self._is_exposed(listen):
             log.warning("other machines are served without TLS and without a token", listen=listen)
         tls = ServerTls(cert=self.tls_cert, key=self.tls_key, client_ca=self.tls_ca or None) if self.tls_cert else None
         interceptors: list[Interceptor] = [access_log]
         if self.token_file or self.admin_token_file:
             interceptors.append(self._token_check([service.name for service in admin_services]))
-        return RpcServer([*services, *admin_services], tls=tls, interceptors=interceptors)
+        return RpcServer(with_reflection([*services, *admin_services]), tls=tls, interceptors=interceptors)
 
     def _token_check(self, admin_services: Sequence[str]) -> TokenCheck:
         return TokenCheck(_token(self.token_file), _token(self.admin_token_file), admin_services)

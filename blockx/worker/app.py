@@ -20,6 +20,7 @@ from blockx.config import host_and_port
 from blockx.driver import now_ms
 from blockx.errors import ConfigError, LoadFailed
 from blockx.registry.port import Beat, Registry
+from blockx.rpc.health import WHOLE_SERVER, Health
 from blockx.rpc.security import ServerSecurity
 from blockx.store.bundles import BundleStore
 from blockx.store.settings import StoreSettings
@@ -48,6 +49,9 @@ log = structlog.get_logger("blockx.worker")
 
 EXECUTOR_EXIT_MS = 2_000
 """How long executors may take to exit once nothing runs any more."""
+
+HEALTH_INTERVAL_S = 0.2
+"""How late health may notice that time has passed; of executors and drains it is told at once."""
 
 WILDCARDS = ("0.0.0.0", "::", "")
 
@@ -158,8 +162,10 @@ class _Worker:
             self._result_store(private),
             call_budget_us=config.pool.call_deadline_ms * 1000,
             drain_timeout_ms=config.drain_timeout_ms or None,
-            on_draining=self._heartbeat.urge,
+            on_draining=self._draining,
         )
+        self._service, self._admin_service = worker_service(self._control), worker_admin_service(self._control)
+        self._health = Health([self._service.name, self._admin_service.name])
         self._pool = ExecutorPool(
             config.pool, config.worker_id or config.listen, self._control.code, self._listener, self._pool_events()
         )
@@ -188,9 +194,10 @@ class _Worker:
 
     async def _serve(self, registry: Registry, task_status: trio.TaskStatus[WorkerHandle]) -> None:
         """Open the port, register, and stay until the core says that the drain has finished."""
-        listen, services = self._config.listen, [worker_service(self._control)]
-        server = self._config.security.server(listen, services, [worker_admin_service(self._control)])
+        listen, services = self._config.listen, [self._service, self._health.service]
+        server = self._config.security.server(listen, services, [self._admin_service])
         async with trio.open_nursery() as front:
+            front.start_soon(self._follow_health)
             bound = await front.start(server.serve, *host_and_port(listen))
             self._control.addr = self._config.advertise or bound
             self._control.worker_id = self._config.worker_id or self._control.addr
@@ -201,6 +208,7 @@ class _Worker:
                 log.info("worker serves", addr=bound, worker_id=handle.worker_id)
                 await self._control.finished.wait()
                 beats.cancel_scope.cancel()
+            self._health.end()
             await server.shutdown(1.0)
             front.cancel_scope.cancel()
 
@@ -231,6 +239,24 @@ class _Worker:
             self._readiness.value = None
         if self._readiness.value != was:
             self._heartbeat.urge()
+        self._tell_health()
+
+    def _draining(self) -> None:
+        self._heartbeat.urge()
+        self._tell_health()
+
+    def _tell_health(self) -> None:
+        """The admin service answers as long as there is a process; the rest is of use when tasks are accepted."""
+        is_accepting = self._control.core.ready(now_ms()) and not self._control.core.draining
+        self._health.set(WHOLE_SERVER, is_accepting)
+        self._health.set(self._service.name, is_accepting)
+        self._health.set(self._admin_service.name, True)
+
+    async def _follow_health(self) -> None:
+        """See too what comes with time alone: the grace of a worker without executors runs out."""
+        while True:
+            self._tell_health()
+            await trio.sleep(HEALTH_INTERVAL_S)
 
     def _phases(self) -> Phases:
         return Phases(
