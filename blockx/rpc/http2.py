@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import h2.config
@@ -10,6 +11,7 @@ import h2.connection
 import h2.events
 import h2.exceptions
 import h2.frame_buffer
+import h2.settings
 import hpack.hpack
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
@@ -127,6 +129,23 @@ class FrameBuffer(h2.frame_buffer.FrameBuffer):  # type: ignore[misc]  # h2 has 
         return whole
 
 
+class _Values(list[int | None]):
+    """The value of a setting, and those that are not acknowledged yet."""
+
+    def popleft(self) -> int | None:
+        return self.pop(0)
+
+
+class LeanSettings(h2.settings.Settings):  # type: ignore[misc]  # h2 has no type information
+    """h2 keeps each value in a deque, and so 10 KiB for each connection."""
+
+    _settings: dict[int, Any]
+
+    def __init__(self, client: bool, initial_values: Mapping[int, int] | None = None) -> None:
+        super().__init__(client, initial_values)
+        self._settings = {code: _Values(values) for code, values in self._settings.items()}
+
+
 class Http2(h2.connection.H2Connection):  # type: ignore[misc]  # h2 has no type information
     """h2's connection. `idle_frames` counts what the peer sent that carries nothing of a call."""
 
@@ -140,6 +159,7 @@ class Http2(h2.connection.H2Connection):  # type: ignore[misc]  # h2 has no type
     def __init__(self, config: h2.config.H2Configuration, max_block_bytes: int) -> None:
         super().__init__(config)
         self.incoming_buffer = FrameBuffer(server=not config.client_side, max_block_bytes=max_block_bytes)
+        self.remote_settings = LeanSettings(not config.client_side)
         self.encoder = BlockEncoder()
         self.decoder = BlockDecoder(max_block_bytes)
         self.has_peer_settings = False

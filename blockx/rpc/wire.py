@@ -15,16 +15,16 @@ import h2.config
 import h2.connection
 import h2.events
 import h2.exceptions
-import h2.settings
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
+from h2.stream import StreamClosedBy
 from hyperframe.frame import GoAwayFrame
 from purerpc.grpclib.config import GRPCConfiguration
 from purerpc.grpclib.connection import GRPCConnection
 
 from blockx.errors import ProtocolError
 from blockx.rpc import headers
-from blockx.rpc.http2 import Http2
+from blockx.rpc.http2 import Http2, LeanSettings
 from blockx.rpc.limits import Limits
 from blockx.rpc.messages import Inbound, MessageReceived
 from blockx.rpc.status import Code, Metadata, Status, StatusError
@@ -44,6 +44,7 @@ WINDOW_STEP_BYTES = 32 * 1024
 MAX_REASON = 300
 _INITIAL_WINDOW_BYTES = 65_535  # RFC 9113, 6.9.2
 _MAX_STREAM_ID = 2**31 - 1
+_CLOSED_BY_RESET = (StreamClosedBy.SEND_RST_STREAM, StreamClosedBy.RECV_RST_STREAM)
 
 
 @attrs.frozen
@@ -163,7 +164,7 @@ class Wire(GRPCConnection):  # type: ignore[misc]  # purerpc has no type informa
             SettingCodes.MAX_HEADER_LIST_SIZE: self._limits.max_header_bytes,
         }
         http2 = self.h2_connection
-        http2.local_settings = h2.settings.Settings(client=self.config.client_side, initial_values=values)
+        http2.local_settings = LeanSettings(self.config.client_side, values)
         http2.max_inbound_frame_size = FRAME_BYTES
 
     # -- receiving
@@ -378,8 +379,8 @@ class Wire(GRPCConnection):  # type: ignore[misc]  # purerpc has no type informa
         if self._is_open(stream_id):
             self._h2.reset_stream(stream_id, error_code)
         stream = self._h2.streams.pop(stream_id, None)
-        if stream is not None:
-            self._h2._closed_streams[stream_id] = stream.closed_by
+        if stream is not None and stream.closed_by in _CLOSED_BY_RESET:
+            self._h2._closed_streams[stream_id] = stream.closed_by  # late frames on others end the connection anyway
 
     def ping(self) -> None:
         """Ask the peer for a sign of life."""
