@@ -7,10 +7,11 @@ import enum
 import json
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from types import NoneType
 from typing import Any, NewType
 
-from attrs import Factory, field, frozen
+from attrs import field, frozen
 
 from blockx.errors import InvalidArgument, TaskFailed
 
@@ -95,14 +96,38 @@ class BlockContext:
 
 
 def _as_json_text(config: str | Mapping[str, Any]) -> str:
-    return config if isinstance(config, str) else json.dumps(config, ensure_ascii=False, separators=(",", ":"))
+    if isinstance(config, str):
+        return config
+    if not isinstance(config, Mapping):
+        raise InvalidArgument(f"config must be a dict or JSON text, not {config!r}")
+    try:
+        return json.dumps(config, ensure_ascii=False, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"config cannot be written as JSON: {error}") from None
+
+
+def _checked(kind: type | tuple[type, ...], words: str) -> Callable[[Any, Any, Any], None]:
+    """A validator of a field's type."""
+
+    def check(_: Any, attribute: Any, value: Any) -> None:
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise InvalidArgument(f"{attribute.name} must be {words}, not {value!r}")
+
+    return check
+
+
+def _as_task_id(value: str | uuid.UUID) -> TaskId:
+    return TaskId(str(value) if isinstance(value, uuid.UUID) else value)
 
 
 @frozen
 class PluginConfig:
-    """Names a call builder or writer plugin by `type` and configures it; `config` is a dict or JSON text."""
+    """Names a call builder or writer plugin by `type` and configures it; `config` is a dict or JSON text.
 
-    type: str
+    Raises InvalidArgument for fields of another type, and for what JSON cannot hold.
+    """
+
+    type: str = field(validator=_checked(str, "a text"))
     config: str = field(default="{}", converter=_as_json_text)
 
 
@@ -115,13 +140,16 @@ def new_task_id() -> TaskId:
 class TaskInput:
     """One unit of work: which calls to make and, optionally, what to do with their outputs.
 
-    `task_timeout_ms` counts from acceptance; 0 takes the worker's default. `task_id` is the idempotency key.
+    `task_timeout_ms` counts from acceptance; 0 takes the worker's default. `task_id` is the idempotency key: a text or
+    a UUID. Raises InvalidArgument for fields of another type.
     """
 
-    function_call_config: PluginConfig
-    result_handler: PluginConfig | None = None
-    task_timeout_ms: int = 0
-    task_id: TaskId = Factory(new_task_id)
+    function_call_config: PluginConfig = field(validator=_checked(PluginConfig, "a PluginConfig"))
+    result_handler: PluginConfig | None = field(
+        default=None, validator=_checked((PluginConfig, NoneType), "a PluginConfig or None")
+    )
+    task_timeout_ms: int = field(default=0, validator=_checked(int, "a whole number of milliseconds"))
+    task_id: TaskId = field(factory=new_task_id, converter=_as_task_id, validator=_checked(str, "a text or a UUID"))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> TaskInput:
@@ -297,8 +325,13 @@ class Reservation:
 
 @frozen
 class Submission:
-    """Where a task was accepted, and its state then."""
+    """Where a task was accepted, and its state then.
+
+    `is_known`: the worker had the task before, so that nothing is run anew; `payload_mismatch`: with another payload,
+    which it kept.
+    """
 
     worker_addr: str
     state: TaskState
     payload_mismatch: bool = False
+    is_known: bool = False

@@ -11,13 +11,14 @@ from types import TracebackType
 import trio
 from attrs import evolve, frozen
 
+from blockx.client.addresses import checked_addresses
 from blockx.client.peers import Peers
 from blockx.client.placement import Placement
 from blockx.client.retry import Pauses, RetryPolicy, patiently
 from blockx.client.runs import Runs
 from blockx.client.stubs import WorkerStub
 from blockx.client.watches import Watches
-from blockx.errors import DeadlineExceeded, InvalidArgument, NotFinished, NotFound, Unavailable
+from blockx.errors import DeadlineExceeded, InvalidArgument, NotFinished, NotFound, RequestError, Unavailable
 from blockx.model import (
     Reservation,
     Submission,
@@ -39,11 +40,13 @@ class Client:
     `coordinators` and `workers` are addresses (HOST:PORT): coordinators are asked in turn, workers where no coordinator
     answers. `timeout` (seconds) is what one request may take, and how long a server that is not there is tried again.
     `tls` encrypts every connection and says whom to trust; `token` is shown with every call. Raises ConfigError for
-    files and tokens that cannot be used.
+    files and tokens that cannot be used, InvalidArgument for addresses that are none.
 
-    Methods raise the errors of `blockx.errors`; all of them may be cancelled at any time. `jitter` (numbers from 0 to
-    1) and `channel` (from address to channel, in place of `tls` and `token`) are for programs that bring their own
-    chance and network.
+    Methods raise the errors of `blockx.errors`; all of them may be cancelled at any time. It runs under trio.
+
+    `on_wait` is told, each time before a task is offered again, why nobody took it. `jitter` (numbers from 0 to 1) and
+    `channel` (from address to channel, in place of `tls` and `token`) are for programs that bring their own chance and
+    network.
     """
 
     def __init__(
@@ -54,19 +57,23 @@ class Client:
         timeout: float = 10.0,
         tls: ClientTls | None = None,
         token: str | None = None,
+        on_wait: Callable[[RequestError], object] = lambda _: None,
         jitter: Callable[[], float] = random.random,
         channel: Callable[[str], Channel] | None = None,
     ) -> None:
-        self._coordinators = tuple(coordinators)
-        self._workers = tuple(workers)
+        self._coordinators = checked_addresses("coordinators", coordinators)
+        self._workers = checked_addresses("workers", workers)
         if not self._coordinators and not self._workers:
             raise InvalidArgument("give the client at least one address, as coordinators=[…] or workers=[…]")
         self._timeout = timeout
+        self._on_wait = on_wait
         self._jitter = jitter
         self._channel = channel or channel_opener(tls, token)
         self._parts: _Parts | None = None
 
     async def __aenter__(self) -> Client:
+        if not trio.lowlevel.in_trio_run():
+            raise RuntimeError("BlockX's client runs under trio: start your program with trio.run(main)")
         stack = AsyncExitStack()
         nursery = await stack.enter_async_context(trio.open_nursery())
         channels = ChannelPool(nursery, self._channel)
@@ -75,7 +82,7 @@ class Client:
             nursery=nursery,
             stack=stack,
             peers=peers,
-            placement=Placement(peers, self._timeout, self._jitter),
+            placement=Placement(peers, self._timeout, self._jitter, self._on_wait),
             watches=Watches(peers, nursery, self._timeout, self._jitter),
         )
         return self
@@ -105,8 +112,7 @@ class Client:
         parts = self._open
         if reservation is None:
             return await parts.placement.place_once(task)
-        stub = parts.peers.worker(reservation.worker_addr)
-        return await parts.placement.submit_surely(stub, task, reservation.slot_id)
+        return await parts.placement.submit_reserved(reservation, task)
 
     def watch(
         self, task_ids: Sequence[TaskId], *, worker_addr: str
@@ -137,16 +143,22 @@ class Client:
     # From submission to result
 
     async def run(
-        self, task: TaskInput, *, retry: RetryPolicy | None = None, timeout: float | None = None
+        self,
+        task: TaskInput,
+        *,
+        retry: RetryPolicy | None = None,
+        timeout: float | None = None,
+        on_accepted: Callable[[TaskId, Submission], object] = lambda *_: None,
     ) -> TaskResult:
         """Submit a task, wait for its end, and fetch its whole result. A task that failed is a result, too.
 
         A full cluster is waited for. `timeout` (seconds) bounds everything: DeadlineExceeded; the task may still run.
         `retry` submits a task anew that failed with `retryable`, or whose worker is gone. Without it a lost worker is
         raised as Unavailable or NotFound: then it is unknown whether the task has written. Raises InvalidArgument.
+        `on_accepted` is told where the task (its id, which `retry` changes) was accepted, as soon as it was.
         """
         with trio.move_on_after(math.inf if timeout is None else timeout):
-            return await self._run(task, retry or RetryPolicy(attempts=1))
+            return await self._run(task, retry or RetryPolicy(attempts=1), on_accepted)
         raise DeadlineExceeded(f"task {task.task_id!r} has not ended within {timeout} s; it may still run")
 
     def run_many(
@@ -167,10 +179,13 @@ class Client:
 
         return Runs(self._open.nursery, tasks, run, in_flight)
 
-    async def _run(self, task: TaskInput, retry: RetryPolicy) -> TaskResult:
+    async def _run(
+        self, task: TaskInput, retry: RetryPolicy, on_accepted: Callable[[TaskId, Submission], object]
+    ) -> TaskResult:
         pauses = Pauses(self._jitter)
         for _ in range(retry.attempts - 1):
             submission = await self._open.placement.place(task)
+            on_accepted(task.task_id, submission)
             try:
                 result = await self._end_of(task.task_id, submission.worker_addr)
             except (NotFound, Unavailable) as error:
@@ -181,6 +196,7 @@ class Client:
                 await pauses.pause()
             task = evolve(task, task_id=new_task_id())
         submission = await self._open.placement.place(task)
+        on_accepted(task.task_id, submission)
         return await self._end_of(task.task_id, submission.worker_addr)
 
     async def _end_of(self, task_id: TaskId, worker_addr: str) -> TaskResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -29,16 +30,20 @@ class RetryPolicy:
 
 @define
 class Pauses:
-    """Growing pauses with jitter: a server's hint counts where there is one. `jitter` gives numbers from 0 to 1."""
+    """Growing pauses with jitter: a server's hint counts where there is one, up to MAX_PAUSE_MS.
+
+    `jitter` gives numbers from 0 to 1.
+    """
 
     _jitter: Callable[[], float]
     _next_ms: float = FIRST_PAUSE_MS
 
-    async def pause(self, error: BlockxError | None = None) -> None:
+    async def pause(self, error: BlockxError | None = None, until: float = math.inf) -> None:
+        """Wait for a while, but no longer than `until`."""
         hint_ms = error.retry_after_ms if isinstance(error, NoSlot | Unavailable) else None
-        pause_ms = self._next_ms if hint_ms is None else hint_ms
+        pause_ms = self._next_ms if hint_ms is None else min(hint_ms, MAX_PAUSE_MS)
         self._next_ms = min(self._next_ms * 2, MAX_PAUSE_MS)
-        await trio.sleep(pause_ms * (0.5 + self._jitter()) / 1000)
+        await trio.sleep_until(min(until, trio.current_time() + pause_ms * (0.5 + self._jitter()) / 1000))
 
 
 async def patiently(ask: Callable[[], Awaitable[T]], patience: float, jitter: Callable[[], float]) -> T:

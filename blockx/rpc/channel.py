@@ -141,8 +141,7 @@ class Channel:
 
     def _begin_attempt(self) -> None:
         if self._backoff.remaining_s > 0:
-            wait_ms = math.ceil(self._backoff.remaining_s * 1000)
-            raise self._failure(f"{self._backoff.reason} (the next attempt is in {wait_ms} ms)")
+            raise self._failure(self._backoff.reason)
         self._attempt = _Attempt()
         self._asked.set()
 

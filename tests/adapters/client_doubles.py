@@ -42,6 +42,9 @@ class FakeCoordinator:
             raise self.refusals.pop(0)
         for addr in self.workers:
             if self.world.hosts[addr].is_up:
+                known = self.world.workers[addr].state_of_known(TaskId(request.task_id))
+                if known is not None:
+                    return api.reservation_to_pb(Reservation(addr, None, known), addr)
                 lease = self.world.workers[addr].lease(TaskId(request.task_id))
                 return api.reservation_to_pb(Reservation(addr, lease, TaskState.ALLOCATED, 5_000), addr)
         raise Unavailable("no worker is registered")

@@ -61,6 +61,10 @@ class FakeWorker:
         self.leases[task_id] = SlotId(f"slot-{len(self.leases)}")
         return self.leases[task_id]
 
+    def state_of_known(self, task_id: TaskId) -> TaskState | None:
+        """Of a task that was accepted here; None for any other."""
+        return self._state(task_id) if task_id in self.tasks else None
+
     def forget(self) -> None:
         """As a restart does."""
         self.tasks.clear()
@@ -100,7 +104,8 @@ class FakeWorker:
         task = api.task_input_from_pb(request.task)
         self.submissions.append(task)
         self.slot_ids.append(request.slot_id)
-        if task.task_id not in self.tasks:
+        was_known = task.task_id in self.tasks
+        if not was_known:
             if request.slot_id and self.leases.get(task.task_id) != request.slot_id:
                 raise InvalidSlot(f"slot {request.slot_id!r} is not leased to task {task.task_id!r}")
             self.leases.pop(task.task_id, None)
@@ -108,7 +113,7 @@ class FakeWorker:
             self.tasks[task.task_id] = self.script(task)
             self._tell()
         await self._answer("SubmitTask")
-        state = self._state(task.task_id)
+        state = self._state(task.task_id) if was_known else TaskState.RUNNING
         assert state is not None
         return api.submission_to_pb(Submission(self.addr, state))
 

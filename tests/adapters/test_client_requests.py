@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 import trio
 import trio.testing
@@ -47,6 +50,30 @@ async def world(nursery: trio.Nursery) -> World:
 def test_a_client_without_addresses_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="at least one address"):
         Client()
+
+
+@pytest.mark.parametrize(
+    ("addresses", "message"),
+    [
+        (["foo"], "coordinators has 'foo', which is no HOST:PORT"),
+        (["c:1", ":7070"], "':7070'"),
+        (["c:0"], "'c:0'"),
+        ("c:1", r"write coordinators=\['c:1'\]"),
+        ([7070], "must be texts"),
+    ],
+)
+def test_addresses_that_are_none_are_refused_at_once(addresses: Any, message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        Client(coordinators=addresses)
+
+
+def test_a_client_under_asyncio_says_that_it_wants_trio() -> None:
+    async def main() -> None:
+        async with Client(workers=["a:1"]):
+            raise AssertionError("entered")
+
+    with pytest.raises(RuntimeError, match="BlockX's client runs under trio"):
+        asyncio.run(main())
 
 
 async def test_a_client_that_is_not_open_says_so() -> None:

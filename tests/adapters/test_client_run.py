@@ -7,9 +7,10 @@ import trio
 import trio.testing
 from attrs import evolve
 
-from blockx.client import RetryPolicy, TaskOutcome
-from blockx.errors import DeadlineExceeded, InvalidArgument, InvalidSlot, NotFound, RequestError, Unavailable
-from blockx.model import FailureCode, PluginResult, TaskId, TaskInput, TaskResult, TaskState
+from blockx.client import Client, RetryPolicy, TaskOutcome
+from blockx.client.retry import MAX_PAUSE_MS
+from blockx.errors import DeadlineExceeded, InvalidArgument, InvalidSlot, NoSlot, NotFound, RequestError, Unavailable
+from blockx.model import FailureCode, PluginResult, Submission, TaskId, TaskInput, TaskResult, TaskState
 from tests.adapters.client_doubles import FULL, World, make_world, task
 from tests.adapters.test_client_requests import LARGE
 from tests.cancelling import cancel_at_every_checkpoint
@@ -136,7 +137,43 @@ async def test_an_absent_cluster_is_given_up_after_the_client_s_timeout(
     async with world.client() as client:
         with pytest.raises(Unavailable, match="no coordinator answers"):
             await client.run(task("t"))
-    assert 10 <= trio.current_time() <= 12
+    assert trio.current_time() == pytest.approx(10)
+
+
+async def test_a_hint_to_wait_long_is_obeyed_up_to_the_longest_pause(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
+    world.c.refusals = [NoSlot("every slot is taken", retry_after_ms=3_600_000)]
+    async with world.client() as client:
+        assert await client.run(task("t")) == WELL
+    assert trio.current_time() == pytest.approx(MAX_PAUSE_MS / 1000)
+
+
+async def test_each_wait_is_told_with_its_reason(world: World, autojump_clock: trio.testing.MockClock) -> None:
+    world.c.refusals = [FULL, Unavailable("no worker is registered")]
+    reasons: list[str] = []
+    client = Client(["c:1"], channel=world.network.channel, on_wait=lambda error: reasons.append(str(error)))
+    async with client:
+        assert await client.run(task("t")) == WELL
+    assert reasons == ["every slot is taken", "no worker is registered"]
+
+
+async def test_where_a_task_was_accepted_is_told_and_whether_it_was_known(world: World) -> None:
+    told: list[tuple[TaskId, Submission]] = []
+    async with world.client() as client:
+        for _ in range(2):
+            await client.run(task("t"), on_accepted=lambda *accepted: told.append(accepted))
+    assert told == [
+        ("t", Submission("a:1", TaskState.RUNNING)),
+        ("t", Submission("a:1", TaskState.SUCCEEDED, is_known=True)),
+    ]
+
+
+async def test_a_task_that_another_client_s_submission_runs_is_known(world: World) -> None:
+    world.a.script = lambda _: None
+    async with world.client() as client:
+        assert not (await client.submit(task("t"))).is_known
+        assert (await client.submit(task("t"))).is_known
 
 
 async def test_patience_begins_anew_when_the_cluster_was_full_in_between(
