@@ -234,12 +234,22 @@ def refusal_headers(http_status: str, status: Status) -> Headers:
 
 
 def format_timeout(timeout_s: float) -> str:
-    """`grpc-timeout` for so many seconds, rounded up, in the finest unit that takes at most 8 digits."""
+    """`grpc-timeout` for so many seconds, in the finest unit that takes at most 8 digits, rounded up to the first three.
+
+    So the calls with the same timeout send the same text, though a moment of it has passed: it goes by the header table.
+    """
     for unit in "umSM":
-        amount = max(1, math.ceil(timeout_s / _TIMEOUT_UNITS_S[unit]))
+        amount = _rounded_up(timeout_s / _TIMEOUT_UNITS_S[unit])
         if amount < 10**8:
             return f"{amount}{unit}"
     return f"{min(99_999_999, math.ceil(timeout_s / 3600))}H"
+
+
+def _rounded_up(amount: float) -> int:
+    """At least 1, and no more than three digits that are not zero."""
+    whole = max(1, math.ceil(round(amount, 6)))
+    step = 10 ** max(0, len(str(whole)) - 3)
+    return -(-whole // step) * step
 
 
 def encode_metadata(metadata: Metadata) -> Headers:

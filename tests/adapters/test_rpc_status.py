@@ -22,12 +22,16 @@ from blockx.rpc.status import Code, Status, error_of, status_of, status_of_reset
         (99.5, "99500000u"),
         (100.0, "100000m"),
         (99_999.9991, "100000S"),
-        (99_999_999.5, "1666667M"),
+        (99_999_999.5, "1670000M"),
         (1e12, "99999999H"),
     ],
 )
 def test_a_timeout_is_rounded_up_and_fits_eight_digits(seconds: float, text: str) -> None:
     assert format_timeout(seconds) == text
+
+
+def test_the_same_timeout_is_the_same_text_though_some_of_it_has_passed() -> None:
+    assert {format_timeout(30.0 - passed) for passed in (0.0, 0.00001, 0.002, 0.0999)} == {"30000000u"}
 
 
 def test_a_kind_of_refusal_that_the_table_lacks_is_internal() -> None:
