@@ -234,9 +234,9 @@ def refusal_headers(http_status: str, status: Status) -> Headers:
 
 
 def format_timeout(timeout_s: float) -> str:
-    """`grpc-timeout` for so many seconds, in the finest unit that takes at most 8 digits, rounded up to the first three.
+    """`grpc-timeout` for so many seconds, in the finest unit that takes at most 8 digits, rounded up to three of them.
 
-    So the calls with the same timeout send the same text, though a moment of it has passed: it goes by the header table.
+    So calls with the same timeout send the same text, though a moment of it has passed: the header table has it.
     """
     for unit in "umSM":
         amount = _rounded_up(timeout_s / _TIMEOUT_UNITS_S[unit])
