@@ -78,12 +78,13 @@ class NotFinished(BlockxError):
 
 
 class TaskFailed(BlockxError):
-    """A task ended FAILED; `result` holds what is known about it."""
+    """A task ended FAILED; `result` holds what is known about it, `task_id` is its id where that is known."""
 
-    def __init__(self, result: TaskResult) -> None:
+    def __init__(self, result: TaskResult, task_id: str = "") -> None:
         code = "" if result.failure_code is None else f"{result.failure_code.value}: "
         super().__init__(f"{code}{result.failure_message}")
         self.result = result
+        self.task_id = task_id
 
 
 class ConfigError(BlockxError):

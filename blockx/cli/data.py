@@ -13,6 +13,7 @@ import attrs
 import click
 
 from blockx.cli.options import Command, Group, bundles_option, config_option, database_option, json_option
+from blockx.errors import ConfigError
 
 if TYPE_CHECKING:
     from blockx.store.bundles import ImportReport
@@ -44,7 +45,12 @@ def apply_schema(schema_file: str, database: str | None, config_file: str | None
 
     schema = load_schema(Path(schema_file).read_text(encoding="utf-8"))
     with _table_store(database, config_file) as store:
-        report = store.apply(schema)
+        try:
+            report = store.apply(schema)
+        except ConfigError as error:
+            if as_json:
+                click.echo(json.dumps({"refused": str(error)}))
+            raise
     done = {"created": report.created, "altered": report.altered, "unchanged": report.unchanged}
     if as_json:
         click.echo(json.dumps(done))

@@ -13,6 +13,11 @@ UNREACHABLE = 3
 TIMED_OUT = 4
 INTERRUPTED = 130
 
+
+class Interrupted(Exception):
+    """Ctrl-C, with a sentence about what it did not end."""
+
+
 _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (click.ClickException, BAD_USAGE),
     (errors.InvalidArgument, BAD_USAGE),
@@ -22,6 +27,7 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (errors.Unavailable, UNREACHABLE),
     (errors.NoSlot, UNREACHABLE),
     (errors.DeadlineExceeded, TIMED_OUT),
+    (Interrupted, INTERRUPTED),
     (KeyboardInterrupt, INTERRUPTED),
     (click.Abort, INTERRUPTED),
 )
@@ -47,13 +53,17 @@ def _sentence(cause: BaseException) -> str:
             return f"{cause.format_message()} See `{context.command_path} --help`."
         case click.ClickException():
             return cause.format_message()
-        case errors.TaskFailed(result=result):
-            return f"the task failed: {cause}{_failed_call(result.failed_call)}"
+        case errors.TaskFailed(result=result, task_id=task_id):
+            return f"{f'task {task_id}' if task_id else 'the task'} failed: {cause}{_failed_call(result.failed_call)}"
+        case errors.ConfigError():  # all its lines are to act on, as those with the SQL that a person would run
+            return str(cause)
         case errors.BlockxError():
             sentence, _, more = str(cause).partition("\n")
             return f"{sentence}; --debug shows where" if more else sentence
         case KeyboardInterrupt() | click.Abort():
             return "interrupted"
+        case Interrupted():
+            return str(cause)
         case OSError(strerror=str(reason), filename=name):
             return f"{name}: {reason}" if name else reason
         case _:

@@ -38,6 +38,15 @@ def update_json(update: TaskUpdate) -> dict[str, Any]:
     return out | {"error": update.error, "workerAddr": update.worker_addr, "timestampMs": update.timestamp_ms}
 
 
+def update_line(update: TaskUpdate) -> str:
+    """One message of a watch: the task, its state, and why it failed."""
+    words = [update.task_id, update.error or (update.state.value if update.state else "")]
+    result = update.result
+    if result is not None and result.failure_code is not None:
+        words.append(f"{result.failure_code.value}: {result.failure_message}")
+    return " ".join(words)
+
+
 def plugin_lines(result: TaskResult) -> list[str]:
     """What the result handlers returned, one JSON text each."""
     return [plugin.result.decode() for plugin in result.plugin_results if plugin.result]

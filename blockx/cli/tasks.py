@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from blockx.cli.failures import first_cause
+from blockx.cli.cluster import Errand, in_cluster, warn_of_known
 from blockx.cli.options import (
-    DEFAULT_COORDINATOR,
     DEFAULT_WORKER,
     Command,
     access_options,
     as_decorator,
     coordinator_option,
     json_option,
-    session,
     timeout_option,
     worker_option,
 )
-from blockx.errors import DeadlineExceeded, TaskFailed, Unauthenticated, Unavailable
+from blockx.errors import TaskFailed
 
 if TYPE_CHECKING:
     from blockx.client import Client
-    from blockx.model import TaskResult
-
-T = TypeVar("T")
-
-PATIENCE_S = 5.0
-"""How long one request may take, and a server that is not there is tried again, before it counts as out of reach."""
+    from blockx.model import TaskInput, TaskResult
 
 cluster_options = as_decorator(coordinator_option, worker_option, access_options, timeout_option, json_option)
 where_option = as_decorator(
@@ -68,18 +60,19 @@ def submit(
 
     task = TaskInput.from_json(task_file.read())
     if is_watched:
-        result = _in_cluster(coordinators, workers, timeout, lambda client: client.run(task))
-        _print_result(task.task_id, result, as_json)
+        _print_result(task.task_id, _run_task(task, coordinators, workers, timeout), as_json)
         return
-    submission = _in_cluster(coordinators, workers, timeout, lambda client: client.submit(task))
+    errand = Errand(task.task_id)
+    submission = in_cluster(coordinators, workers, timeout, lambda client: client.submit(task), errand)
+    if submission.is_known:
+        warn_of_known(task.task_id, submission)
     state = submission.state.value
     if as_json:
         known = {"task_id": task.task_id, "workerAddr": submission.worker_addr, "state": state}
-        click.echo(json.dumps(known | {"payloadMismatch": submission.payload_mismatch}))
+        flags = {"isKnown": submission.is_known, "payloadMismatch": submission.payload_mismatch}
+        click.echo(json.dumps(known | flags))
     else:
         click.echo(f"{task.task_id} {state} on {submission.worker_addr}")
-    if submission.payload_mismatch:
-        click.echo("blockx: this task id was known already with another payload, which was kept", err=True)
 
 
 @click.command(cls=Command, short_help="Follow tasks until all have ended.")
@@ -93,21 +86,18 @@ def watch(task_ids: Sequence[str], worker: str, timeout: float | None, as_json: 
     \b
     Example:  blockx watch 3f2b1c9e-8a4d-4c1e-9b0a-6f7e5d4c3b2a
     """
-    from blockx.cli.render import update_json
+    from blockx.cli.render import update_json, update_line
     from blockx.model import TaskId, TaskState
 
     async def follow(client: Client) -> bool:
         is_well = True
         async with client.watch([TaskId(task_id) for task_id in task_ids], worker_addr=worker) as updates:
             async for update in updates:
-                if as_json:
-                    click.echo(json.dumps(update_json(update)))
-                else:
-                    click.echo(f"{update.task_id} {update.error or (update.state.value if update.state else '')}")
+                click.echo(json.dumps(update_json(update)) if as_json else update_line(update))
                 is_well = is_well and not (update.error or update.state is TaskState.FAILED)
         return is_well
 
-    return 0 if _in_cluster((), (worker,), timeout, follow) else 1
+    return 0 if in_cluster((), (worker,), timeout, follow, Errand()) else 1
 
 
 @click.command(cls=Command, short_help="Fetch the result of a task.")
@@ -123,7 +113,10 @@ def result(task_id: str, worker: str, timeout: float | None, as_json: bool) -> N
     """
     from blockx.model import TaskId
 
-    found = _in_cluster((), (worker,), timeout, lambda client: client.result(TaskId(task_id), worker_addr=worker))
+    async def fetch(client: Client) -> TaskResult:
+        return await client.result(TaskId(task_id), worker_addr=worker)
+
+    found = in_cluster((), (worker,), timeout, fetch, Errand())
     _print_result(task_id, found, as_json)
 
 
@@ -152,7 +145,9 @@ def run(
         function_call_config=PluginConfig("CallListCallConfig", calls),
         result_handler=PluginConfig("ReturnValueResultHandler"),
     )
-    found = _in_cluster(coordinators, workers, timeout, lambda client: client.run(task))
+    found = _run_task(task, coordinators, workers, timeout)
+    if not found.success:
+        _print_result(task.task_id, found, as_json)
     (value,) = found.return_values()
     click.echo(json.dumps(value, ensure_ascii=False) if as_json else value_text(value))
 
@@ -170,63 +165,13 @@ def _argument(text: str) -> Any:
         return text
 
 
-def _in_cluster(
-    coordinators: Sequence[str],
-    workers: Sequence[str],
-    timeout: float | None,
-    work: Callable[[Client], Awaitable[T]],
-) -> T:
-    """What `work` gives, done with a client of the named cluster within `timeout` seconds."""
-    import trio
-
-    from blockx.client import Client
-    from blockx.rpc import read_token
-    from blockx.rpc.security import client_tls
-
-    access = session().access
-    tls = client_tls(access.tls_ca, access.tls_cert, access.tls_key)
-    token = read_token(access.token_file) if access.token_file else None
-    if not coordinators and not workers:
-        coordinators = (DEFAULT_COORDINATOR,)
-
-    patience_s = PATIENCE_S if timeout is None else min(PATIENCE_S, timeout / 2)
-
-    async def connected() -> T:
-        try:
-            with trio.fail_after(float("inf") if timeout is None else timeout):
-                async with Client(coordinators, workers, timeout=patience_s, tls=tls, token=token) as client:
-                    return await work(client)
-        except trio.TooSlowError:
-            raise DeadlineExceeded(
-                f"not done after {timeout:g} s; what was accepted goes on, and `blockx watch` or `result` finds it"
-            ) from None
-
-    with _hint_where_to_connect(), _busy(", ".join((*coordinators, *workers))):
-        return trio.run(connected)
-
-
-@contextmanager
-def _hint_where_to_connect() -> Iterator[None]:
-    try:
-        yield
-    except* Unavailable as group:
-        hint = "`blockx dev DIR` starts a cluster here, --coordinator or --worker names another one"
-        raise Unavailable(f"{first_cause(group)}; {hint}") from group
-    except* Unauthenticated as group:
-        raise Unauthenticated(f"{first_cause(group)}; --token-file names a file with the token") from group
-
-
-@contextmanager
-def _busy(place: str) -> Iterator[None]:
-    """A sign of life on stderr while waiting, where that is a terminal."""
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        bar.add_task(place, total=None)
-        yield
+def _run_task(
+    task: TaskInput, coordinators: Sequence[str], workers: Sequence[str], timeout: float | None
+) -> TaskResult:
+    errand = Errand(task.task_id)
+    return in_cluster(
+        coordinators, workers, timeout, lambda client: client.run(task, on_accepted=errand.accepted), errand
+    )
 
 
 def _print_result(task_id: str, found: TaskResult, as_json: bool) -> None:
@@ -236,7 +181,7 @@ def _print_result(task_id: str, found: TaskResult, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(result_json(task_id, found), ensure_ascii=False))
     if not found.success:
-        raise TaskFailed(found)
+        raise TaskFailed(found, task_id)
     if not as_json:
         for line in plugin_lines(found):
             click.echo(line)

@@ -62,6 +62,18 @@ def test_apply_creates_tables_and_says_so(schema: str, capsys: pytest.CaptureFix
     assert printed_json(capsys) == {"created": [], "altered": [], "unchanged": ["balances"]}
 
 
+def test_a_change_that_is_refused_is_told_with_all_of_its_sql(
+    balances: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "changed.toml").write_text(SCHEMA.replace('note = "text"', 'note = "integer"'))
+    capsys.readouterr()
+    assert run(["tables", "apply", "changed.toml", "--json"]) == 2
+    captured = capsys.readouterr()
+    assert "CREATE TABLE" in captured.err
+    assert "--debug" not in captured.err
+    assert captured.err == f"blockx: {json.loads(captured.out)['refused']}\n"
+
+
 def test_a_wrong_schema_is_bad_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "bad.toml").write_text(SCHEMA.replace("uint256", "uint265"))
     assert run(["tables", "apply", "bad.toml"]) == 2

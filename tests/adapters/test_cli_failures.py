@@ -32,6 +32,7 @@ FAILED = TaskResult(
     [
         (errors.NotFound("no such task"), 1, "no such task"),
         (errors.ConfigError("slots is wrong"), 2, "slots is wrong"),
+        (errors.ConfigError("do this:\nALTER TABLE …"), 2, "do this:\nALTER TABLE …"),
         (errors.LoadFailed("no module\nTraceback …"), 1, "no module; --debug shows where"),
         (errors.InvalidArgument("bad task"), 2, "bad task"),
         (click.UsageError("No such option."), 2, "No such option."),
@@ -39,6 +40,11 @@ FAILED = TaskResult(
         (errors.NoSlot("all full"), 3, "all full"),
         (errors.DeadlineExceeded("too slow"), 4, "too slow"),
         (KeyboardInterrupt(), 130, "interrupted"),
+        (
+            errors.TaskFailed(FAILED, "t"),
+            1,
+            "task t failed: CALL_FAILED: boom (called as decode({'idx': 1}); --debug shows its traceback)",
+        ),
         (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "x.db"), 1, "x.db: No space left on device"),
         (RuntimeError("bug"), 1, "unexpected RuntimeError: bug; --debug shows where"),
         (

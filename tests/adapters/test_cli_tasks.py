@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ import pytest
 
 from blockx.cli.main import run
 from tests.cli_server import server
+from tests.conftest import ROOT
 
 FUNCTIONS = """
 import trio
@@ -66,12 +70,30 @@ def task_file(tmp_path: Path, **changes: Any) -> str:
 
 
 def test_submit_and_watch_prints_what_the_handler_returned(
-    through: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, through: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["submit", task_file(tmp_path, task_id="t-watched"), "--watch", *through]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out) == [["ct2"], [2**70]]
-    assert captured.err == "t-watched SUCCEEDED\n"
+    assert captured.err.splitlines() == [f"t-watched accepted by {cluster['worker']}", "t-watched SUCCEEDED"]
+
+
+def test_a_known_task_is_not_run_again_and_that_is_said(
+    cluster: Cluster, through: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known, other = task_file(tmp_path, task_id="t-known"), {"type": "CallListCallConfig", "config": {}}
+    assert run(["submit", known, "--watch", *through]) == 0
+    capsys.readouterr()
+    assert run(["submit", known, "--watch", *through]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out) == [["ct2"], [2**70]]
+    assert f"t-known is known already to {cluster['worker']}; it is not run again" in captured.err
+    assert "another payload" not in captured.err
+    assert "accepted" not in captured.err
+    assert run(["submit", task_file(tmp_path, task_id="t-known", resultHandler=other), "--watch", *through]) == 0
+    captured = capsys.readouterr()
+    assert "known already" in captured.err
+    assert "with another payload, which was kept" in captured.err
 
 
 def test_a_task_is_read_from_stdin_and_followed_by_its_id(
@@ -101,6 +123,7 @@ def test_submitting_a_known_id_with_another_payload_is_pointed_out(
         "task_id": "t-twice",
         "workerAddr": cluster["worker"],
         "state": "SUCCEEDED",
+        "isKnown": True,
         "payloadMismatch": True,
     }
     assert "another payload" in captured.err
@@ -133,14 +156,15 @@ def test_run_prints_a_text_as_it_is_and_as_json_where_asked(
 
 
 def test_a_function_that_raises_is_told_in_one_sentence_and_its_traceback_on_demand(
-    through: list[str], capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, through: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["run", "fails", "ouch", *through]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith("blockx: the task failed: CALL_FAILED: ")
-    assert "ouch" in captured.err
-    assert captured.err.count("\n") == 1
+    accepted, failed = captured.err.splitlines()
+    task_id = accepted.removesuffix(f" accepted by {cluster['worker']}")
+    assert failed.startswith(f"blockx: task {task_id} failed: CALL_FAILED: ")
+    assert "ouch" in failed
     assert run(["run", "fails", "ouch", "--debug", *through]) == 1
     assert "raise ValueError(reason)" in capsys.readouterr().err
 
@@ -156,6 +180,18 @@ def test_a_failed_task_is_printed_as_json_too(
     assert found["executeResult"]["failedCall"]["code"] == "FUNCTION_NOT_FOUND"
 
 
+def test_a_call_that_fails_is_printed_as_json_too_and_a_watch_tells_why(
+    cluster: Cluster, through: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["run", "fails", "ouch", "--json", *through]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["state"], found["executeResult"]["failureCode"]) == ("FAILED", "CALL_FAILED")
+    assert run(["watch", found["task_id"], "--worker", cluster["worker"]]) == 1
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"{found['task_id']} FAILED CALL_FAILED: ")
+    assert "ouch" in line
+
+
 def test_an_unknown_task_is_not_found(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["result", "t-unknown", "--worker", cluster["worker"]]) == 1
     assert "t-unknown" in capsys.readouterr().err
@@ -165,7 +201,52 @@ def test_an_unknown_task_is_not_found(cluster: Cluster, capsys: pytest.CaptureFi
 
 def test_a_call_that_never_ends_times_out(through: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["run", "waits", "--timeout", "0.5", *through]) == 4
-    assert "not done after 0.5 s" in capsys.readouterr().err
+    accepted, sentence = capsys.readouterr().err.splitlines()
+    task_id, _, worker = accepted.partition(" accepted by ")
+    assert sentence == (
+        f"blockx: not done after 0.5 s; task {task_id} was accepted by {worker} and goes on: "
+        f"`blockx watch {task_id} --worker {worker}`"
+    )
+
+
+def test_an_interrupt_says_where_the_task_goes_on(through: list[str]) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "blockx", "run", "waits", *through],
+        env={"PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as waiting:
+        assert waiting.stderr is not None
+        task_id, _, worker = waiting.stderr.readline().rstrip().partition(" accepted by ")
+        waiting.send_signal(signal.SIGINT)
+        (sentence,) = waiting.stderr.read().splitlines()
+    assert waiting.returncode == 130
+    assert sentence.startswith(f"blockx: interrupted; task {task_id} was accepted by {worker} and goes on")
+
+
+@pytest.mark.parametrize(
+    ("argv", "said", "instead"),
+    [
+        (["run", "echo", "--worker"], "coordinator", "use --coordinator"),
+        (["result", "t", "--worker"], "coordinator", "use --coordinator"),
+        (["run", "echo", "--coordinator"], "worker", "use --worker"),
+    ],
+)
+def test_a_server_of_the_other_kind_is_told(
+    cluster: Cluster, argv: list[str], said: str, instead: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*argv, cluster[said]]) == 2
+    assert f"that is a {said}; {instead}" in capsys.readouterr().err
+
+
+def test_a_coordinator_and_a_worker_are_not_given_both(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", "echo", "--coordinator", cluster["coordinator"], "--worker", cluster["worker"]]) == 2
+    assert "give one of them" in capsys.readouterr().err
+
+
+def test_an_address_that_is_none_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", "echo", "--coordinator", "foo"]) == 2
+    assert "'foo', which is no HOST:PORT" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -196,3 +277,18 @@ def test_nobody_there_is_out_of_reach_and_says_what_to_do(
     captured = capsys.readouterr()
     assert address in captured.err
     assert "`blockx dev DIR` starts a cluster here" in captured.err
+    assert "accepted" not in captured.err
+
+
+def test_on_a_terminal_it_is_said_at_once_for_whom_is_waited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    with socket.socket() as held:  # bound, but not listening
+        held.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        argv = ["submit", task_file(tmp_path, task_id="t-waits"), "--watch", "--timeout", "1", "--coordinator", address]
+        assert run(argv) == 3
+    shown = capsys.readouterr().err
+    assert f"waiting for t-waits: no coordinator answers: {address} cannot be reached" in shown

@@ -28,7 +28,10 @@ def hello(tmp_path: Path) -> Iterator[Server]:
 def test_the_hello_task_greets_twice(hello: Server, capsys: pytest.CaptureFixture[str]) -> None:
     task, coordinator = str(EXAMPLES / "hello.json"), hello.addresses["coordinator"]
     assert run(["submit", task, "--watch", "--coordinator", coordinator]) == 0
-    assert json.loads(capsys.readouterr().out) == ["hello ct2", "hello blockx"]
+    captured = capsys.readouterr()
+    assert json.loads(captured.out) == ["hello ct2", "hello blockx"]
+    assert run(["submit", task, "--watch", "--coordinator", coordinator]) == 0
+    assert "known already" not in capsys.readouterr().err
 
 
 def test_the_stock_grpcio_client_gets_the_same(hello: Server) -> None:
