@@ -248,7 +248,7 @@ def format_timeout(timeout_s: float) -> str:
 def _rounded_up(amount: float) -> int:
     """At least 1, and no more than three digits that are not zero."""
     whole = max(1, math.ceil(round(amount, 6)))
-    step = 10 ** max(0, len(str(whole)) - 3)
+    step: int = 10 ** max(0, len(str(whole)) - 3)
     return -(-whole // step) * step
 
 
