@@ -67,15 +67,24 @@ class _Given:
 
 
 def load(
-    cls: type[T], *, file: Mapping[str, Any], environ: Mapping[str, str], flags: Mapping[str, Any], section: str
+    cls: type[T],
+    *,
+    file: Mapping[str, Any],
+    environ: Mapping[str, str],
+    flags: Mapping[str, Any],
+    section: str,
+    file_name: str = "the configuration file",
 ) -> T:
     """The settings of `cls`: each from the last source that has it, in the order defaults, file, environment, flags.
 
-    `file` is the parsed TOML, of which the table `section` is read; a flag that is None and a variable that is empty
-    count as not given. Raises ConfigError for an unknown key, a bad value and a missing one, naming where it came from.
+    `file` is the parsed TOML, of which the table `section` is read, and `file_name` what errors call it; a flag that
+    is None and a variable that is empty count as not given. Raises ConfigError for an unknown key, a bad value and a
+    missing one, naming where it came from.
     """
     settings = {setting.name: setting for setting in describe(cls)}
-    given = _from_file(settings, file, section) | _from_environ(settings, environ) | _from_flags(settings, flags)
+    given = (
+        _from_file(settings, file, section, file_name) | _from_environ(settings, environ) | _from_flags(settings, flags)
+    )
     for setting in settings.values():
         if setting.is_required and setting.name not in given:
             raise ConfigError(f"{setting.name} is not set; {_ways_to_set(setting, section)}")
@@ -177,17 +186,17 @@ def _docs_in_source(cls: type[Any]) -> dict[str, str]:
 # Sources
 
 
-def _from_file(settings: Mapping[str, Setting], file: Mapping[str, Any], section: str) -> dict[str, _Given]:
+def _from_file(
+    settings: Mapping[str, Setting], file: Mapping[str, Any], section: str, file_name: str
+) -> dict[str, _Given]:
     table = file.get(section, {})
     if not isinstance(table, Mapping):
-        raise ConfigError(f"[{section}] in the configuration file must be a table, not {table!r}")
+        raise ConfigError(f"[{section}] in {file_name} must be a table, not {table!r}")
     given = {}
     for key, value in table.items():
         if key not in settings:
-            raise ConfigError(
-                f"[{section}] in the configuration file has an unknown key {key!r}{nearest(key, settings)}"
-            )
-        source = f"{key} in [{section}] of the configuration file"
+            raise ConfigError(f"[{section}] in {file_name} has an unknown key {key!r}{nearest(key, settings)}")
+        source = f"{key} in [{section}] of {file_name}"
         given[key] = _Given(_structured(_TYPED, settings[key], value, source), source)
     return given
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from blockx.store.tables import TableStore
 
 SHOWN_REFUSALS = 20
+_IN_TSV = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+"""What would break a line of tab-separated values."""
 
 
 @click.group(cls=Group)
@@ -44,7 +49,7 @@ def apply_schema(schema_file: str, database: str | None, config_file: str | None
     from blockx.store.tables import load_schema
 
     schema = load_schema(Path(schema_file).read_text(encoding="utf-8"))
-    with _table_store(database, config_file) as store:
+    with _table_store(database, config_file, must_exist=False) as store:
         try:
             report = store.apply(schema)
         except ConfigError as error:
@@ -67,7 +72,7 @@ def apply_schema(schema_file: str, database: str | None, config_file: str | None
 @config_option
 @json_option
 def show(name: str, limit: int, database: str | None, config_file: str | None, as_json: bool) -> None:
-    """Print rows of a table; as JSON, an array of them.
+    """Print rows of a table: on a pipe one a line, tabs between values, names first; as JSON, an array of them.
 
     \b
     Example:  blockx tables show transfers --limit 5 --json
@@ -75,13 +80,15 @@ def show(name: str, limit: int, database: str | None, config_file: str | None, a
     from blockx.cli.render import value_text
     from blockx.wire.values import to_json
 
-    with _table_store(database, config_file) as store:
-        rows = store.show(name, limit)
+    with _table_store(database, config_file, must_exist=True) as store:
+        found = store.show(name, limit + 1)  # one more, to know whether there are more
         columns = list(store.schema()[name].columns)
     if as_json:
-        click.echo(to_json(rows).decode())
-    else:
-        _print_table(columns, [[value_text(row[column]) for column in columns] for row in rows])
+        click.echo(to_json(found[:limit]).decode())
+        return
+    _print_rows(columns, [[value_text(row[column]) for column in columns] for row in found[:limit]])
+    more = ", and there are more; --limit shows more" if len(found) > limit else ""
+    click.echo(f"{_counted(len(found[:limit]), 'row')}{more}", err=True)
 
 
 @click.group(cls=Group)
@@ -91,7 +98,11 @@ def bundles() -> None:
 
 @bundles.command("import", cls=Command)
 @click.argument(
-    "files", metavar="FILE.jsonl[.gz]…", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False)
+    "files",
+    metavar="FILE.jsonl[.gz]|-…",
+    nargs=-1,
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
 )
 @click.option("--chain-id", type=int, help="Refuse bundles of any other chain.")
 @bundles_option
@@ -100,7 +111,9 @@ def bundles() -> None:
 def import_bundles(
     files: Sequence[str], chain_id: int | None, bundles: str | None, config_file: str | None, as_json: bool
 ) -> int:
-    """Import bundles, one JSON object a line. What is refused is named with its reason, and then the exit code is 1.
+    """Import bundles, one JSON object a line; `-` is stdin, which is copied to a temporary file first.
+
+    What is refused is named with its reason, and then the exit code is 1.
 
     \b
     Example:  blockx bundles import sample.jsonl.gz
@@ -110,8 +123,8 @@ def import_bundles(
     store = BundleStore.open(_places(config_file, bundles=bundles).bundles)
     reports = {}
     for file in files:
-        with _progress(file) as advance:
-            reports[file] = import_file(store, Path(file), chain_id=chain_id, progress=advance)
+        with _on_disk(file) as path, _progress(file) as advance:
+            reports[file] = import_file(store, path, chain_id=chain_id, progress=advance)
     if as_json:
         click.echo(json.dumps([_report_json(file, report) for file, report in reports.items()]))
     else:
@@ -131,12 +144,13 @@ def list_bundles(chain_id: int | None, bundles: str | None, config_file: str | N
     \b
     Example:  blockx bundles list --chain-id 1
     """
+    from blockx.cli.render import camel_keys
     from blockx.store.bundles import BundleStore
 
-    store = BundleStore.open(_places(config_file, bundles=bundles).bundles)
+    store = BundleStore.open(_places(config_file, bundles=bundles).bundles, must_exist=True)
     entries = [attrs.asdict(entry) for entry in store.list(chain_id)]
     if as_json:
-        click.echo(json.dumps(entries))
+        click.echo(json.dumps([camel_keys(entry) for entry in entries]))
     else:
         for entry in entries:
             click.echo(" ".join(str(value) for value in entry.values()))
@@ -153,30 +167,43 @@ def _places(config_file: str | None, **flags: str | None) -> StoreSettings:
     table = config.read_file(config_file, sections=SECTIONS).get("worker", {})
     known = {setting.name for setting in config.describe(StoreSettings)}
     file = {"worker": {key: value for key, value in table.items() if key in known}}
-    return config.load(StoreSettings, file=file, environ=os.environ, flags=flags, section="worker")
+    return config.load(
+        StoreSettings, file=file, environ=os.environ, flags=flags, section="worker", file_name=str(config_file)
+    )
 
 
 @contextmanager
-def _table_store(database: str | None, config_file: str | None) -> Iterator[TableStore]:
+def _table_store(database: str | None, config_file: str | None, *, must_exist: bool) -> Iterator[TableStore]:
     from blockx.store.tables import TableStore
 
-    store = TableStore.open(_places(config_file, database=database).database)
+    store = TableStore.open(_places(config_file, database=database).database, must_exist=must_exist)
     try:
         yield store
     finally:
         store.close()
 
 
-def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _print_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table on a terminal, tab-separated values elsewhere; either shows all of each value."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(*columns, box=box.SIMPLE_HEAD)
+    console = Console(markup=False, highlight=False)
+    if not console.is_terminal:
+        for line in (columns, *rows):
+            click.echo("\t".join(value.translate(_IN_TSV) for value in line))
+        return
+    table = Table(box=box.SIMPLE_HEAD)
+    for column in columns:
+        table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*row)
-    Console(markup=False, highlight=False).print(table)
-    click.echo(f"{len(rows)} rows", err=True)
+    console.print(table)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 @contextmanager
@@ -196,8 +223,22 @@ def _progress(file: str) -> Iterator[Callable[[int, int], None]]:
         yield advance
 
 
+@contextmanager
+def _on_disk(file: str) -> Iterator[Path]:
+    """The file itself; for `-` what comes from stdin, because an import looks at the beginning twice."""
+    if file != "-":
+        yield Path(file)
+        return
+    with tempfile.NamedTemporaryFile(prefix="blockx-import-") as copy:
+        shutil.copyfileobj(sys.stdin.buffer, copy)
+        copy.flush()
+        yield Path(copy.name)
+
+
 def _report_json(file: str, report: ImportReport) -> dict[str, Any]:
-    return {"file": file, **attrs.asdict(report)}
+    from blockx.cli.render import camel_keys
+
+    return {"file": file, **camel_keys(attrs.asdict(report))}
 
 
 def _print_report(file: str, report: ImportReport) -> None:

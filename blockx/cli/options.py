@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -82,8 +83,13 @@ timeout_option = click.option(
 )
 database_option = click.option("--database", metavar="URL", help="Where tables are, e.g. sqlite:///blockx.db.")
 bundles_option = click.option("--bundles", metavar="URL", help="Where bundles are: a directory, or a URL.")
+CONFIG_FILE = "blockx.toml"
 config_option = click.option(
-    "--config", "config_file", type=click.Path(exists=True, dir_okay=False), help="Settings as TOML; see the manual."
+    "--config",
+    "config_file",
+    type=click.Path(exists=True, dir_okay=False),
+    default=lambda: CONFIG_FILE if Path(CONFIG_FILE).is_file() else None,
+    help=f"Settings as TOML; see the manual.  [default: {CONFIG_FILE}, if there is one]",
 )
 coordinator_option = click.option(
     "--coordinator",

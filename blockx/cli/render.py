@@ -18,14 +18,14 @@ def result_json(task_id: str, result: TaskResult) -> dict[str, Any]:
         "failureMessage": result.failure_message,
         "retryable": result.retryable,
         "pluginResults": [_plugin_json(plugin) for plugin in result.plugin_results],
-        "receipt": _camel(attrs.asdict(result.receipt)),
+        "receipt": camel_keys(attrs.asdict(result.receipt)),
         "readBlocks": [{"chainId": chain_id, "blockId": block_id} for chain_id, block_id in result.read_blocks],
         "isReadBlocksTruncated": result.read_blocks_truncated,
         "codeEpoch": result.code_epoch,
     }
     if result.failed_call is not None:
         call = attrs.asdict(result.failed_call)
-        outcome["failedCall"] = _camel(call | {"code": result.failed_call.code.value})
+        outcome["failedCall"] = camel_keys(call | {"code": result.failed_call.code.value})
     return {"task_id": task_id, "state": result.state.value, "success": result.success, "executeResult": outcome}
 
 
@@ -52,6 +52,11 @@ def plugin_lines(result: TaskResult) -> list[str]:
     return [plugin.result.decode() for plugin in result.plugin_results if plugin.result]
 
 
+def camel_keys(data: dict[str, Any]) -> dict[str, Any]:
+    """With keys as in the JSON of tasks: `block_id` becomes `blockId`."""
+    return {camel_case(key): value for key, value in data.items()}
+
+
 def value_text(value: Any) -> str:
     """One return value for a person: texts as they are, everything else as JSON."""
     return value if isinstance(value, str) else to_json(value).decode()
@@ -64,7 +69,3 @@ def _plugin_json(plugin: PluginResult) -> dict[str, Any]:
         "failureCode": plugin.failure_code,
         "result": json.loads(plugin.result) if plugin.result else None,
     }
-
-
-def _camel(data: dict[str, Any]) -> dict[str, Any]:
-    return {camel_case(key): value for key, value in data.items()}

@@ -204,7 +204,7 @@ def _load(cls: type[Any], section: str, config_file: str | None, **flags: Any) -
     from blockx import config
 
     file = config.read_file(config_file, sections=SECTIONS)
-    return config.load(cls, file=file, environ=os.environ, flags=flags, section=section)
+    return config.load(cls, file=file, environ=os.environ, flags=flags, section=section, file_name=str(config_file))
 
 
 def _setup_logs(log_format: str | None) -> None:

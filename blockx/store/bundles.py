@@ -71,12 +71,17 @@ class BundleStore:
         return HeightIndex(self._store)
 
     @classmethod
-    def open(cls, url: str) -> BundleStore:
+    def open(cls, url: str, *, must_exist: bool = False) -> BundleStore:
         """Open `file:///absolute/directory` or a plain path; the directory is made if it is not there.
 
-        Raises ConfigError for a URL of another kind, Unavailable if the directory cannot be used.
+        Raises ConfigError for a URL of another kind, and for a missing directory that `must_exist`; Unavailable if the
+        directory cannot be used.
         """
         path = _directory(url)
+        if must_exist and not path.exists():
+            raise ConfigError(
+                f"there is no bundle directory {path}; `blockx bundles import` makes one, --bundles names another"
+            )
         try:
             path.mkdir(parents=True, exist_ok=True)
             return cls(path.as_uri(), LocalStore(path))

@@ -57,12 +57,15 @@ class TableStore:
     _is_closed: bool = field(default=False, init=False)
 
     @classmethod
-    def open(cls, url: str) -> TableStore:
+    def open(cls, url: str, *, must_exist: bool = False) -> TableStore:
         """Open `sqlite:////absolute/path` or `sqlite:///relative`; a missing file is created, a missing folder is not.
 
-        Raises ConfigError for a URL of another kind, Unavailable if the file cannot be opened.
+        Raises ConfigError for a URL of another kind, and for a missing file that `must_exist`; Unavailable if the file
+        cannot be opened.
         """
         path = database_path(url)
+        if must_exist and not path.exists():
+            raise ConfigError(f"there is no database {path}; `blockx tables apply` makes one, --database names another")
         return cls(open_engine(path), path)
 
     def close(self) -> None:

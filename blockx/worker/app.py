@@ -60,7 +60,7 @@ WILDCARDS = ("0.0.0.0", "::", "")
 class WorkerConfig:
     """All settings of a worker process."""
 
-    functions: str
+    functions: str = field(metadata={"env": "BLOCKX_FUNCTIONS"})
     """The directory of the functions: a Python package or modules."""
     listen: str = field(default="127.0.0.1:7071", metadata={"env": "WORKER_LISTEN"})
     """HOST:PORT to serve gRPC on; port 0 takes any free one."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +33,8 @@ note = "text"
 @pytest.fixture(autouse=True)
 def _in_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DATABASE", raising=False)
-    monkeypatch.delenv("BUNDLES", raising=False)
+    monkeypatch.delenv("BLOCKX_DATABASE", raising=False)
+    monkeypatch.delenv("BLOCKX_BUNDLES", raising=False)
 
 
 @pytest.fixture
@@ -99,12 +102,79 @@ def test_show_prints_a_table_for_people_with_texts_as_they_are(
     balances: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("FORCE_COLOR", "1")
     capsys.readouterr()
     assert run(["tables", "show", balances]) == 0
     captured = capsys.readouterr()
     assert "[bold] text" in captured.out
     assert str(2**256 - 1) in captured.out
     assert captured.err == "2 rows\n"
+
+
+def test_a_narrow_terminal_shows_all_digits_of_a_number(
+    balances: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    capsys.readouterr()
+    assert run(["tables", "show", balances]) == 0
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert "…" not in shown
+    assert "".join(re.findall(r"[0-9]{2,}", shown)) == str(2**256 - 1)
+
+
+def test_on_a_pipe_rows_are_tab_separated_and_whole(balances: str, capsys: pytest.CaptureFixture[str]) -> None:
+    store = TableStore.open("sqlite:///blockx.db")
+    store.write([TableWrite("balances", [{"owner": "c\td", "amount": 3, "note": "two\nlines"}])], lambda: None)
+    store.close()
+    capsys.readouterr()
+    assert run(["tables", "show", balances]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.splitlines() == [
+        "owner\tamount\tnote",
+        "a\t1\t[bold] text",
+        f"b\t{2**256 - 1}\tnull",
+        "c\\td\t3\ttwo\\nlines",
+    ]
+    assert captured.err == "3 rows\n"
+
+
+def test_it_is_said_when_there_are_more_rows(balances: str, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert run(["tables", "show", balances, "--limit", "1"]) == 0
+    assert capsys.readouterr().err == "1 row, and there are more; --limit shows more\n"
+    assert run(["tables", "show", balances, "--limit", "2"]) == 0
+    assert capsys.readouterr().err == "2 rows\n"
+
+
+def test_reading_makes_no_database_and_no_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tables", "show", "balances"]) == 2
+    assert f"there is no database {tmp_path / 'blockx.db'}" in capsys.readouterr().err
+    assert run(["bundles", "list"]) == 2
+    assert f"there is no bundle directory {tmp_path / 'blockx-bundles'}" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "command"),
+    [
+        ("BLOCKX_DATABASE", "oracle://user:secret@host", ["tables", "show", "x"]),
+        ("BLOCKX_DATABASE", "blockx.db", ["tables", "show", "x"]),
+        ("BLOCKX_BUNDLES", "s3://bucket", ["bundles", "list"]),
+    ],
+)
+def test_a_place_of_another_kind_is_refused_and_its_source_named(
+    variable: str,
+    value: str,
+    command: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(variable, value)
+    assert run(command) == 2
+    captured = capsys.readouterr()
+    assert f"(from the variable {variable})" in captured.err
+    assert "secret" not in captured.err
 
 
 def test_an_unknown_table_is_named(balances: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,7 +190,10 @@ def test_the_database_comes_from_flag_variable_or_file(
     show = ["tables", "show", balances, "--json"]
     assert run([*show, "--database", "sqlite:///other.db"]) == 0
     assert run([*show, "--config", "blockx.toml"]) == 0
-    monkeypatch.setenv("DATABASE", "sqlite:///other.db")
+    assert run(show) == 0
+    (tmp_path / "blockx.toml").unlink()
+    assert run(show) == 2
+    monkeypatch.setenv("BLOCKX_DATABASE", "sqlite:///other.db")
     assert run(show) == 0
 
 
@@ -132,8 +205,19 @@ def test_import_keeps_bundles_and_list_shows_them(capsys: pytest.CaptureFixture[
     assert run(["bundles", "list", "--json"]) == 0
     listed = printed_json(capsys)
     assert [entry["height"] for entry in listed] == list(chain.heights)
+    assert set(listed[0]) == {"chainId", "height", "blockId", "sizeBytes"}
     assert run(["bundles", "list", "--chain-id", "1"]) == 0
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_bundles_are_imported_from_stdin(
+    compress: Callable[[bytes], bytes], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = b"\n".join(json.dumps(bundle).encode() for bundle in SampleChain(blocks=2).bundles())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(compress(lines))))
+    assert run(["bundles", "import", "-"]) == 0
+    assert capsys.readouterr().out == "-: 2 imported, 0 known already, 0 refused\n"
 
 
 def test_importing_again_finds_everything_known(capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,7 +248,7 @@ def test_a_broken_gzip_file_is_reported(tmp_path: Path, capsys: pytest.CaptureFi
     assert run(["bundles", "import", "broken.jsonl.gz", "--json"]) == 1
     (report,) = printed_json(capsys)
     assert 0 < report["imported"] < 20
-    assert report["refused_count"] == 1
+    assert report["refusedCount"] == 1
 
 
 def test_bundles_of_another_chain_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -90,7 +90,7 @@ def test_bad_usage_is_said_on_stderr_and_ends_with_2(
 def test_debug_shows_the_traceback_at_either_end_of_the_line(
     argv: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DATABASE", "oracle://nowhere")
+    monkeypatch.setenv("BLOCKX_DATABASE", "oracle://nowhere")
     assert run(argv) == 2
     captured = capsys.readouterr()
     assert "Traceback (most recent call last)" in captured.err

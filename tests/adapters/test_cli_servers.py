@@ -54,9 +54,10 @@ def test_dev_applies_a_table_schema_first(tmp_path: Path) -> None:
         store.close()
 
 
-def test_settings_of_the_file_reach_the_worker(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flags", [["--config", "blockx.toml"], []])
+def test_settings_of_the_file_reach_the_worker(flags: list[str], tmp_path: Path) -> None:
     (tmp_path / "blockx.toml").write_text(f'[worker]\nlisten = "127.0.0.1:0"\nfunctions = "{HELLO}"\nexecutors = 1\n')
-    with server("worker", "--config", "blockx.toml", cwd=tmp_path) as worker:
+    with server("worker", *flags, cwd=tmp_path) as worker:
         assert worker.addresses["worker"] != "127.0.0.1:7071"
 
 
@@ -89,8 +90,9 @@ def test_functions_that_cannot_be_loaded_end_the_start_with_their_error(tmp_path
 
 def test_a_wrong_setting_ends_the_start_with_2(tmp_path: Path) -> None:
     (tmp_path / "blockx.toml").write_text("[worker]\nslotz = 3\n")
-    ended = blockx("dev", HELLO, "--config", "blockx.toml", cwd=tmp_path)
+    ended = blockx("dev", HELLO, cwd=tmp_path)
     assert ended.returncode == 2
+    assert "[worker] in blockx.toml" in ended.stderr
     assert "did you mean 'slots'" in ended.stderr
 
 
