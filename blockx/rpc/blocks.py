@@ -60,11 +60,10 @@ class _Memory(Generic[_K, _V]):
         return self._known.get(key)
 
     def put(self, key: _K, value: _V) -> None:
-        """Remember what came of a `get` without result, unless working it out has changed the table."""
-        if self._changes == self._table.changes:
-            if len(self._known) >= MAX_BLOCKS:
-                self._known.clear()
-            self._known[key] = value
+        """Remember what came of a `get` without result; the next `get` drops it if working it out changed the table."""
+        if len(self._known) >= MAX_BLOCKS:
+            self._known.clear()
+        self._known[key] = value
 
 
 class BlockEncoder(Encoder):  # type: ignore[misc]  # hpack has no type information

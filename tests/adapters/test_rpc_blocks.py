@@ -45,6 +45,12 @@ def test_blocks_are_those_of_an_encoder_and_a_decoder_without_memory(seed: int) 
         assert decoder.decode(block, raw=True) == plain_decoder.decode(block, raw=True)
 
 
+def test_what_was_never_to_be_indexed_once_may_be_indexed_later() -> None:
+    encoder, plain_encoder = BlockEncoder(), hpack.Encoder()
+    for headers in ([NeverIndexedHeaderTuple("name", "value")], [("name", "value")], [("name", "value")]):
+        assert encoder.encode(headers) == plain_encoder.encode(headers)
+
+
 def test_a_repeated_block_is_read_from_memory() -> None:
     encoder, decoder = BlockEncoder(), BlockDecoder(1 << 20)
     first, second, third = ([*decoder.decode(encoder.encode(COMMON), raw=True)] for _ in range(3))
