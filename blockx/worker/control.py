@@ -211,8 +211,10 @@ class Control:
                 run = self._runs_by_no[task_no]
                 left_ms = max(0, round((run.ctx.deadline - trio.current_time()) * 1000))
                 self.pool.send(executor, m.OpenTask(task_no, run.task.task_id, left_ms))
-            case ev.CloseTask(executor, task_no):
+            case ev.CloseTask(executor, task_no, must_confirm):
                 self.pool.send(executor, m.CloseTask(task_no))
+                if must_confirm:
+                    self.pool.send(executor, m.Ping(task_no))  # answered in order, so after the close
             case ev.ConvergeTaskCalls(task_no=task_no):
                 self._runs_by_no[task_no].end_calls(command)
             case _:

@@ -216,8 +216,10 @@ class ExecutorPool:
             nursery.start_soon(self._watch_silence, executor, nursery.cancel_scope)
             try:
                 await self._listen(executor)
-            except (ProtocolError, trio.BrokenResourceError) as error:
-                executor.death = f"its connection broke: {error}"
+            except trio.BrokenResourceError:
+                pass  # it was killed while something was on its way; its exit status says more
+            except ProtocolError as error:
+                executor.death = f"it broke the protocol: {error}"
             nursery.cancel_scope.cancel()
 
     async def _listen(self, executor: Executor) -> None:
@@ -244,15 +246,15 @@ class ExecutorPool:
                 executor.death = f"killed by the worker after {bound_ms} ms of silence: {doing}"
                 scope.cancel()
                 return
-            await trio.sleep(wait_s)
+            await trio.sleep(min(wait_s, self._settings.heartbeat_ms / 1000))  # the bound changes with Ready
 
     def _hear(self, executor: Executor, message: m.Message) -> None:
         """Translate one message; anything that only a worker may say ends the connection."""
         match message:
             case m.Heartbeat():
                 executor.heartbeat = message
-            case m.Pong():
-                pass
+            case m.Pong(task_no):
+                self._events.feed(ev.TaskClosed(executor.id, ev.TaskNo(task_no)))
             case m.CallLog():
                 self._events.logged(message)
             case m.Ready(functions):

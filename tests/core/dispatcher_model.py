@@ -88,6 +88,8 @@ class Model:
         self.ended: set[TaskNo] = set()
         self.dropped = 0
         self._ends: Ends = {}
+        self._cancelled: ModelTask | None = None
+        self.unconfirmed: set[tuple[ExecutorId, TaskNo]] = set()
         self._closing: set[tuple[TaskNo | None, ExecutorId]] = set()
 
     # What the rules of the machine look at
@@ -128,7 +130,7 @@ class Model:
     ) -> list[DispatcherCommand]:
         """`ends`: the tasks that this event must end, and how. `cancels`: the task that it must close and no more."""
         self._ends = dict(ends or {})
-        cancelled = None if cancels is None else self.tasks.pop(cancels, None)
+        self._cancelled = cancelled = None if cancels is None else self.tasks.pop(cancels, None)
         self._closing = {(cancels, executor) for executor in cancelled.open_on} if cancelled else set()
         commands = self.core.handle(event, self.now_ms)
         for command in commands:
@@ -149,9 +151,13 @@ class Model:
                 assert command.executor not in self.tasks[command.task_no].open_on
                 self.tasks[command.task_no].open_on.add(command.executor)
             case CloseTask() if command.task_no in self._ends:
-                self.tasks[command.task_no].open_on.remove(command.executor)
+                task = self.tasks[command.task_no]
+                task.open_on.remove(command.executor)
+                self._check_confirmation(command, task)
             case CloseTask():
+                assert self._cancelled is not None
                 self._closing.remove((command.task_no, command.executor))
+                self._check_confirmation(command, self._cancelled)
             case ConvergeTaskCalls():
                 self._check_end(command, self._ends.pop(command.task_no))
             case StartReads():
@@ -160,7 +166,17 @@ class Model:
             case ResumeCalls():
                 assert {task_no_of(call) for call in command.ids} <= self.tasks.keys()
 
+    def _check_confirmation(self, command: CloseTask, task: ModelTask) -> None:
+        ran_there = any(call.executor == command.executor and not call.reads for call in task.calls)
+        assert command.must_confirm == ran_there
+        if ran_there:
+            self.unconfirmed.add((command.executor, command.task_no))
+
+    def is_unconfirmed(self, executor: ExecutorId) -> bool:
+        return any(owing == executor for owing, _ in self.unconfirmed)
+
     def _check_sent(self, command: SendCalls) -> None:
+        assert not self.is_unconfirmed(command.executor)
         task = self.tasks[command.task_no]
         assert command.executor in task.open_on
         assert command.executor in self.capacities
@@ -223,7 +239,8 @@ class Model:
         owned = self.owned(executor)
         running = [call for call in owned if not call.reads]
         return (
-            len(running) >= min(2, self.capacities[executor])
+            self.is_unconfirmed(executor)
+            or len(running) >= min(2, self.capacities[executor])
             or len(owned) >= SETTINGS.max_suspended_calls
             or sum(len(call.args) for call in running) >= SETTINGS.max_backlog_bytes
         )

@@ -29,6 +29,7 @@ from blockx.worker.core.events import (
     RetriesDue,
     SendCalls,
     StartReads,
+    TaskClosed,
     TaskNo,
     call_id,
 )
@@ -55,8 +56,8 @@ def opened(task: int, executor: int = 1) -> OpenTask:
     return OpenTask(ExecutorId(executor), TaskNo(task))
 
 
-def closed(task: int, executor: int = 1) -> CloseTask:
-    return CloseTask(ExecutorId(executor), TaskNo(task))
+def closed(task: int, executor: int = 1, *, must_confirm: bool = False) -> CloseTask:
+    return CloseTask(ExecutorId(executor), TaskNo(task), must_confirm)
 
 
 def sent(
@@ -125,6 +126,9 @@ class Rig:
         default = ((0, "f", None),) if args else ()
         shape = tuple(CallRun(*run) for run in runs or default)
         return self.feed(CallsAdded(task_no=TaskNo(task), runs=shape, args=args))
+
+    def confirm(self, task: int, executor: int = 1) -> list[DispatcherCommand]:
+        return self.feed(TaskClosed(ExecutorId(executor), TaskNo(task)))
 
     def cancel(self, task: int) -> list[DispatcherCommand]:
         return self.feed(CallsCancelled(TaskNo(task)))

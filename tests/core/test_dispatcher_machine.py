@@ -27,6 +27,7 @@ from blockx.worker.core.events import (
     RetriesDue,
     SendCalls,
     StartReads,
+    TaskClosed,
     TaskNo,
     task_no_of,
 )
@@ -98,6 +99,7 @@ class DispatcherMachine(RuleBasedStateMachine):
     def executor_is_lost(self, data: st.DataObject) -> None:
         executor = data.draw(st.sampled_from(sorted(self.model.capacities)))
         del self.model.capacities[executor]
+        self.model.unconfirmed = {owing for owing in self.model.unconfirmed if owing[0] != executor}
         ends = self.lost_calls(executor)
         self.remember(self.model.feed(ExecutorLost(executor, "exit status 1"), ends=ends))
 
@@ -122,6 +124,15 @@ class DispatcherMachine(RuleBasedStateMachine):
         task_no = TaskNo(data.draw(st.integers(1, self.next_task - 1)))
         self.model.ended.add(task_no)
         self.remember(self.model.feed(CallsCancelled(task_no), cancels=task_no))
+
+    @precondition(lambda self: self.model.unconfirmed)
+    @rule(data=st.data())
+    def close_is_confirmed(self, data: st.DataObject) -> None:
+        self.confirm(data.draw(st.sampled_from(sorted(self.model.unconfirmed))))
+
+    def confirm(self, owing: tuple[ExecutorId, TaskNo]) -> None:
+        self.model.unconfirmed.remove(owing)
+        self.remember(self.model.feed(TaskClosed(*owing)))
 
     # Answers; those of calls that no longer count are among them
 
@@ -176,6 +187,7 @@ class DispatcherMachine(RuleBasedStateMachine):
             self.model.fail(self.known(call))
         else:
             ends[task_no_of(call)] = FailureCode.CALL_FAILED
+            self.known(call).executor = None  # it has answered, so it does not run there any more
         event = CallFailed(executor=executor, id=call, attempt=attempt, error=ERROR, retryable=retryable, cpu_us=5)
         self.remember(self.model.feed(event, ends=ends))
 
@@ -256,12 +268,14 @@ class DispatcherMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.executor_joins(4)
-        while self.model.tasks:
+        while self.model.tasks or self.model.unconfirmed:
+            for owing in sorted(self.model.unconfirmed):
+                self.confirm(owing)
             answers = self.current()
             if answers:
                 same = [sent for sent in answers if sent[0] == answers[0][0]]
                 self.complete(same, 50, [b""] * len(same))
-            else:
+            elif self.model.tasks:
                 self.retries_fall_due()
         assert self.model.core.next_deadline_ms() is None
         assert self.model.ended == set(range(1, self.next_task))

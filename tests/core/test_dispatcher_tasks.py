@@ -84,7 +84,11 @@ def test_the_first_terminal_failure_ends_the_task_and_drops_its_outputs() -> Non
     message = "call 1 of function 'g' failed after 1 attempt: ValueError: bad hex"
     failure = CallsFailure(FailureCode.CALL_FAILED, message, 1, "g", 1, BROKEN)
     receipt = Receipt(cpu_us=12, bytes_in=12, attempts=3)
-    assert rig.fail(1, 1, executor=2, cpu_us=7) == [closed(1), closed(1, 2), failed(1, failure, receipt)]
+    assert rig.fail(1, 1, executor=2, cpu_us=7) == [
+        closed(1, must_confirm=True),
+        closed(1, 2),
+        failed(1, failure, receipt),
+    ]
     assert rig.progress(1) is None
 
 
@@ -104,9 +108,10 @@ def test_a_failed_task_leaves_its_room_to_the_others() -> None:
     rig.add(1, 9)
     assert rig.add(2, 2) == []
     commands = rig.fail(1, 0)
-    assert commands[0] == closed(1)
+    assert commands[0] == closed(1, must_confirm=True)
     assert isinstance(commands[1], ConvergeTaskCalls)
-    assert commands[2:] == [opened(2), sent(2, [0, 1])]
+    assert commands[2:] == []
+    assert rig.confirm(1) == [opened(2), sent(2, [0, 1])]
 
 
 def test_outputs_above_the_bound_end_the_task_as_soon_as_they_arrive() -> None:
@@ -120,7 +125,7 @@ def test_outputs_above_the_bound_end_the_task_as_soon_as_they_arrive() -> None:
         " return less from each call or split the task"
     )
     failure = CallsFailure(FailureCode.OUTPUT_BYTES_EXCEEDED, message)
-    assert commands == [closed(1), failed(1, failure, Receipt(bytes_in=12, attempts=3))]
+    assert commands == [closed(1, must_confirm=True), failed(1, failure, Receipt(bytes_in=12, attempts=3))]
 
 
 def test_the_last_output_may_be_the_one_that_is_too_much() -> None:
@@ -136,7 +141,7 @@ def test_cancelled_calls_are_closed_and_nothing_else_is_emitted_for_them() -> No
     rig.learn(1_000)
     rig.add(1, 20)
     rig.fail(1, 0, retryable=True)
-    assert rig.cancel(1) == [closed(1), closed(1, 2)]
+    assert rig.cancel(1) == [closed(1, must_confirm=True), closed(1, 2, must_confirm=True)]
     assert rig.core.next_deadline_ms() is None
     assert rig.cancel(1) == []
     assert rig.complete(1, [1, 2]) == []
@@ -204,3 +209,28 @@ def test_the_arguments_are_kept_as_they_came() -> None:
     rig.join(2)
     rig.complete(1, [0, 1], executor=2, attempts=[2, 2], values=[value(0), value(1)])
     assert args == [argument(0), argument(1)]
+
+
+def test_an_executor_that_may_be_stuck_in_a_closed_tasks_call_gets_no_others_until_it_confirms() -> None:
+    rig = Rig(executors=2)
+    rig.add(1, 1)
+    assert rig.cancel(1) == [closed(1, must_confirm=True)]
+    assert rig.add(2, 1) == [opened(2, 2), sent(2, [0], executor=2)]
+    assert rig.confirm(1) == []
+    assert rig.add(3, 1) == [opened(3), sent(3, [0])]
+
+
+def test_an_executor_whose_closed_calls_only_waited_for_data_need_not_confirm() -> None:
+    rig = Rig()
+    rig.add(1, 1)
+    rig.wait(1, [0])
+    assert rig.cancel(1) == [closed(1)]
+    assert rig.add(2, 1) == [opened(2), sent(2, [0])]
+
+
+def test_a_confirmation_of_an_executor_that_is_lost_means_nothing() -> None:
+    rig = Rig()
+    rig.add(1, 1)
+    rig.cancel(1)
+    rig.lose(1)
+    assert rig.confirm(1) == []

@@ -55,7 +55,7 @@ def test_without_a_lease_a_full_worker_gives_no_slot() -> None:
     worker.request(A)
     with pytest.raises(NoSlot) as caught:
         worker.submit(B)
-    assert caught.value.retry_after_ms == 5_000
+    assert caught.value.retry_after_ms == 1_000
     assert not worker.is_known(B)
 
 

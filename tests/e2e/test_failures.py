@@ -216,3 +216,21 @@ async def test_a_call_that_kills_its_process_once_succeeds_at_the_second_attempt
     async with local_cluster(FUNCTIONS, executors=1) as cluster:
         result = await outcome(cluster, calls("kills_its_process_once", []))
         assert result.return_values() == [2]
+
+
+async def test_an_executor_that_is_stuck_in_a_call_of_an_ended_task_gets_no_other_calls() -> None:
+    async with local_cluster(FUNCTIONS, executors=2, env={"EXECUTOR_SILENCE_MS": "600000"}) as cluster:
+        stuck = await outcome(cluster, calls("spins_for_ever", [], task_timeout_ms=300))
+        assert stuck.failure_code is FailureCode.TIMED_OUT
+        for _ in range(20):
+            await still_serves(cluster)
+
+
+async def test_an_executor_that_is_stuck_in_a_call_is_replaced() -> None:
+    env = {"EXECUTOR_SILENCE_MS": "500", "EXECUTOR_HEARTBEAT_MS": "100"}
+    async with local_cluster(FUNCTIONS, executors=1, env=env) as cluster:
+        result = await outcome(cluster, calls("spins_for_ever", []))
+        assert result.failed_call is not None
+        assert result.failed_call.code is CallErrorCode.EXECUTOR_CRASHED
+        assert "killed by the worker after 500 ms of silence" in result.failure_message
+        await still_serves(cluster)

@@ -37,6 +37,7 @@ from blockx.worker.core.events import (
     RetriesDue,
     SendCalls,
     StartReads,
+    TaskClosed,
     TaskNo,
     index_of,
     task_no_of,
@@ -120,6 +121,8 @@ class DispatcherCore:
                 self._calls_added(event, commands, now_ms)
             case CallsCancelled():
                 self._calls_cancelled(event, commands)
+            case TaskClosed():
+                self._task_closed(event)
             case ExecutorJoined():
                 self._executor_joined(event)
             case ExecutorLost():
@@ -176,18 +179,29 @@ class DispatcherCore:
             self._retries = [entry for entry in self._retries if task_no_of(entry[1]) != task.task_no]
             heapq.heapify(self._retries)
         for executor in task.executors:
-            self._take_back(self._loads[executor], task)
-            commands.append(CloseTask(executor, task.task_no))
+            load = self._loads[executor]
+            ran_there = self._take_back(load, task)
+            if ran_there:
+                load.unconfirmed.add(task.task_no)
+            commands.append(CloseTask(executor, task.task_no, must_confirm=ran_there))
         del self._tasks[task.task_no]
 
-    def _take_back(self, load: ExecutorLoad, task: TaskCalls) -> None:
+    def _take_back(self, load: ExecutorLoad, task: TaskCalls) -> bool:
+        """Take the task's calls away from an executor; True if any of them was running, not just waiting for data."""
         if not task.window.in_flight:
-            return
+            return False
         ids = [call for call in load.owned if task_no_of(call) == task.task_no]
+        ran_there = any(call not in load.waiting for call in ids)
         for call in ids:
             del load.owned[call]
         for _, function, at in by_function(self._tasks, ids):
             _let_go(load, task, function, pick(ids, at))
+        return ran_there
+
+    def _task_closed(self, event: TaskClosed) -> None:
+        load = self._loads.get(event.executor)
+        if load is not None:
+            load.unconfirmed.discard(event.task_no)
 
     # Executors come and go
 

@@ -55,6 +55,11 @@ class Drain:
         """Running tasks may go on until `until_ms`."""
         self._limit_ms = until_ms
 
+    def hurry(self, now_ms: int) -> None:
+        """Results that nobody has fetched are no longer waited for, beyond what is lingered anyhow."""
+        self._result_wait_ms = 0
+        self._result_wait_until_ms = now_ms
+
     def note_cancelled(self) -> None:
         self._has_cancelled = True
 

@@ -405,6 +405,14 @@ class ReadsFinished:
 
 
 @frozen
+class TaskClosed:
+    """The executor has come to a CloseTask that it must confirm: it is not stuck in one of the task's calls."""
+
+    executor: ExecutorId
+    task_no: TaskNo
+
+
+@frozen
 class CallsCancelled:
     """The task ended otherwise (deadline, watch gone): forget its calls. Nothing is emitted for it afterwards."""
 
@@ -425,6 +433,7 @@ DispatcherEvent = (
     | CallsWaited
     | ReadsFinished
     | CallsCancelled
+    | TaskClosed
     | RetriesDue
 )
 
@@ -474,10 +483,14 @@ class OpenTask:
 
 @frozen
 class CloseTask:
-    """The executor cancels what it still runs of the task and forgets it."""
+    """The executor cancels what it still runs of the task and forgets it.
+
+    `must_confirm`: calls were running there, so it gets no others until TaskClosed says that it has let go of them.
+    """
 
     executor: ExecutorId
     task_no: TaskNo
+    must_confirm: bool = False
 
 
 @frozen(kw_only=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from attrs import define, field, frozen
 
-from blockx.worker.core.events import CallId, ExecutorId
+from blockx.worker.core.events import CallId, ExecutorId, TaskNo
 from blockx.worker.core.settings import DispatcherSettings
 
 UNSEEN_CALL_US = 1_000.0
@@ -66,6 +66,8 @@ class ExecutorLoad:
     waiting: dict[CallId, int] = field(factory=dict)
     """How many reads are outstanding, for each of the owned calls that wait."""
     argument_bytes: int = 0
+    unconfirmed: set[TaskNo] = field(factory=set)
+    """Tasks that were closed while calls of theirs ran here, and that it has not confirmed: it may be stuck in one."""
     _functions: dict[str, int] = field(factory=dict)
     """How many calls hold capacity, by function."""
     _most_running: int = field(init=False)
@@ -91,7 +93,8 @@ class ExecutorLoad:
         """
         running = self.running()
         return (
-            running < self._most_running
+            not self.unconfirmed
+            and running < self._most_running
             and len(self.owned) < self._settings.max_suspended_calls
             and self.argument_bytes < self._settings.max_backlog_bytes
             and (running < MIN_BACKLOG_CALLS or self.estimated_us() < self._settings.backlog_us)

@@ -11,6 +11,9 @@ from blockx.worker.core.events import CommitRequested, Phase, SlotRequested, Tas
 from blockx.worker.core.state import WorkerState
 from blockx.worker.core.validation import check_timeout, check_ttl
 
+MAX_HINT_MS = 1_000
+"""The longest pause that a refused client is told to make."""
+
 
 def refuse(event: WorkerEvent, state: WorkerState, now_ms: int) -> None:
     """Return if the event can be taken in.
@@ -79,7 +82,8 @@ def _refuse_without_room(state: WorkerState, now_ms: int) -> None:
 
 
 def _left(until_ms: int | None, now_ms: int) -> int | None:
-    return None if until_ms is None else max(0, until_ms - now_ms)
+    """When to ask again: what is known is only the latest time, and most slots come free long before it."""
+    return None if until_ms is None else min(max(0, until_ms - now_ms), MAX_HINT_MS)
 
 
 def _refuse_commit(task_id: TaskId, state: WorkerState, now_ms: int) -> None:

@@ -174,6 +174,7 @@ class WorkerCore:
                 self._begin_drain(event.timeout_ms, now_ms)
             case StopRequested():
                 self._begin_drain(0, now_ms)
+                self._state.drain.hurry(now_ms)
             case _:
                 assert_never(event)
 

@@ -101,6 +101,12 @@ async def waits_at_gate(ctx: Context, path: str) -> dict[str, Any]:
 
 
 @function
+def spins_for_ever() -> None:
+    while True:
+        pass
+
+
+@function
 async def sleeps_for_ever() -> None:
     await trio.sleep_forever()
 
