@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -231,6 +232,20 @@ async def test_calls_beyond_what_the_server_takes_wait_for_their_turn(nursery: t
             for _ in range(20):
                 calls.start_soon(channel.unary, SUBMIT, pb.SubmitTaskRequest())
     assert most == 3
+
+
+async def test_a_call_to_a_server_that_stops_has_not_arrived(nursery: trio.Nursery) -> None:
+    sleeper = Sleeper()
+    server, address = await serve(nursery, SubmitTask=sleeper.unary)
+    async with open_channel(address) as channel, trio.open_nursery() as calls:
+        calls.start_soon(channel.unary, SUBMIT, pb.SubmitTaskRequest())
+        await sleeper.begun.wait()
+        calls.start_soon(server.shutdown, math.inf)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        with pytest.raises(errors.ConnectionFailed) as caught:
+            await channel.unary(REQUEST_SLOT, pb.RequestTaskSlotRequest())
+        assert caught.value.may_have_arrived is False
+        calls.cancel_scope.cancel()
 
 
 async def test_closing_the_channel_fails_what_is_pending_and_what_comes_after(nursery: trio.Nursery) -> None:
