@@ -84,6 +84,13 @@ class CallErrorCode(enum.Enum):
     SUBCALL_FAILED = "SUBCALL_FAILED"
 
 
+BLOCK_ID = re.compile(r"0x[0-9a-f]{1,128}")
+"""A block's id as it stands in keys; elsewhere its hex digits may be of either case."""
+
+MAX_HEIGHT = 2**63 - 1
+"""The largest height of a block, and the largest chain id."""
+
+
 @frozen
 class BlockContext:
     """As of which block a call reads: chain id, block hash (0x-hex), height, parent hash, unix seconds."""

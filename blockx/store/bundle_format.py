@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from blockx.errors import InvalidArgument
-from blockx.model import BlockContext, nearest
+from blockx.model import BLOCK_ID, MAX_HEIGHT, BlockContext, nearest
 
 __all__ = [
     "MAX_BUNDLE_BYTES",
@@ -17,6 +17,7 @@ __all__ = [
     "SOURCES",
     "BadBundle",
     "block_id_key",
+    "bounded",
     "check_bundle",
     "context_of",
     "rows_of",
@@ -45,7 +46,6 @@ Everything else (hashes, addresses, data, types) stays as it stands, and null st
 SOURCES: tuple[str, ...] = tuple(QUANTITIES)
 """What can be read of a bundle on its own; `block` is the header."""
 
-_BLOCK_ID = re.compile(r"0x[0-9a-f]{1,128}")
 _PARSE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -126,10 +126,18 @@ _T = TypeVar("_T")
 def block_id_key(block_id: object) -> str:
     """A block id as it stands in keys: 0x and lower-case hex digits. Raises BadBundle for anything else."""
     key = block_id.lower() if isinstance(block_id, str) else ""
-    if not _BLOCK_ID.fullmatch(key):
+    if not BLOCK_ID.fullmatch(key):
         text = repr(block_id)[:80]
         raise BadBundle(f"{text} is no block id; it must be 0x and 1 to 128 hex digits")
     return key
+
+
+def bounded(what: str, number: int) -> int:
+    """A chain id or height as it is. Raises BadBundle unless it is 0 to MAX_HEIGHT."""
+    if not 0 <= number <= MAX_HEIGHT:
+        shown = str(number) if abs(number) < 2**256 else "a number of more than 256 bits"
+        raise BadBundle(f"{shown} is no {what}; it must be 0 to {MAX_HEIGHT}")
+    return number
 
 
 def check_bundle(data: bytes) -> BlockContext:
@@ -210,9 +218,9 @@ def _context(
     chain_id: int | str, block_id: str, height: int | str, parent_id: str, timestamp: int | str
 ) -> BlockContext:
     return BlockContext(
-        chain_id=int_of(chain_id),
+        chain_id=bounded("chain id", int_of(chain_id)),
         id=block_id_key(block_id),
-        height=int_of(height),
+        height=bounded("height", int_of(height)),
         parent_id=block_id_key(parent_id),
         timestamp=int_of(timestamp),
     )

@@ -27,6 +27,7 @@ from blockx.store.bundle_format import (
     BadBundle,
     Outer,
     block_id_key,
+    bounded,
     check_bundle,
     context_of,
     rows_of,
@@ -147,8 +148,9 @@ class BundleStore:
     def ids_at(self, chain_id: int, heights: range) -> dict[int, list[str]]:
         """The ids of the stored blocks at these heights, each list sorted; a height without one is missing.
 
-        Raises ReadError if the storage fails.
+        Raises ReadError if the storage fails, and for a chain id that is none.
         """
+        _check("chain id", chain_id)
         found: dict[int, list[str]] = {}
         with _listing(f"the heights of chain {chain_id}"):
             for height, block_id in self._heights.blocks(chain_id, heights):
@@ -172,6 +174,7 @@ class BundleStore:
             return None
 
     def _read(self, chain_id: int, block_id: str) -> tuple[bytes, Outer, BlockContext]:
+        _check("chain id", chain_id)
         try:
             wanted = block_id_key(block_id)
         except BadBundle as error:
@@ -182,7 +185,7 @@ class BundleStore:
             outer = split(data)
             context = context_of(outer)
         except FileNotFoundError:
-            raise ReadError(f"{name} is not in {self.url}; import it first", retryable=True) from None
+            raise _missing(f"block {wanted}", chain_id) from None
         except BadBundle as error:
             raise ReadError(f"{name} is broken: {error}") from None
         except _STORAGE_ERRORS as error:
@@ -195,13 +198,27 @@ class BundleStore:
         return bytes(obstore.get(self._store, key).bytes())
 
     def _id_at(self, chain_id: int, height: int) -> str:
+        _check("height", height)
         ids = self.ids_at(chain_id, range(height, height + 1)).get(height, [])
         if not ids:
-            where = f"height {height} of chain {chain_id}"
-            raise ReadError(f"no bundle of {where} is in {self.url}; import it first", retryable=True)
+            raise _missing(f"height {height}", chain_id)
         if len(ids) > 1:
-            raise ReadError(f"chain {chain_id} has several blocks at height {height}; name one: {', '.join(ids)}")
+            where = f"of height {height} on chain {chain_id}"
+            raise ReadError(f"there are several bundles {where}; name one by its id: {', '.join(ids)}")
         return ids[0]
+
+
+def _check(what: str, number: int) -> None:
+    try:
+        bounded(what, number)
+    except BadBundle as error:
+        raise ReadError(f"no bundle can be read: {error}") from None
+
+
+def _missing(what: str, chain_id: int) -> ReadError:
+    return ReadError(
+        f"there is no bundle of {what} on chain {chain_id}; import it first, or try again later", retryable=True
+    )
 
 
 def _directory(url: str) -> Path:

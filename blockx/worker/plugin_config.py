@@ -9,7 +9,7 @@ from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin
 
 import attrs
 from cattrs import ClassValidationError, Converter, IterableValidationError
-from cattrs.cols import homogenous_tuple_structure_factory, list_structure_factory, mapping_structure_factory
+from cattrs.cols import homogenous_tuple_structure_factory, mapping_structure_factory
 from cattrs.errors import AttributeValidationNote, IterableValidationNote
 from cattrs.gen import make_dict_structure_fn
 
@@ -37,7 +37,7 @@ def read_config(text: str, config_type: type[T], *, plugin: str) -> T:
         return _CONVERTER.structure(parsed, config_type)
     except (ClassValidationError, IterableValidationError, ValueError, BlockxError) as error:
         problems = list(_problems(error, "config"))
-    more = f"; and {len(problems) - MAX_PROBLEMS} more" if len(problems) > MAX_PROBLEMS else ""
+    more = "; and more" if len(problems) > MAX_PROBLEMS else ""
     raise PluginError(f"the config of {plugin} is wrong: {'; '.join(problems[:MAX_PROBLEMS])}{more}")
 
 
@@ -137,6 +137,28 @@ def _class_hook(kind: Any, converter: Converter) -> Hook:
     return _guarded(kind, structure)
 
 
+def _list_hook(kind: Any, converter: Converter) -> Hook:
+    """As cattrs makes it, but a long list of mistakes is not gone through to its end: that takes seconds."""
+    (item_kind,) = get_args(kind) or (Any,)
+
+    def structure(value: list[Any], _: Any) -> list[Any]:
+        made: list[Any] = []
+        problems: list[Exception] = []
+        for index, item in enumerate(value):
+            try:
+                made.append(converter.structure(item, item_kind))
+            except Exception as error:  # a class of the config may raise anything; it is told with its place
+                error.add_note(IterableValidationNote("", index, item_kind))
+                problems.append(error)
+                if len(problems) > MAX_PROBLEMS:
+                    break
+        if problems:
+            raise IterableValidationError("", problems, kind)
+        return made
+
+    return _guarded(kind, (lambda value, _: value) if item_kind is Any else structure)
+
+
 def _literal_hook(kind: Any) -> Hook:
     choices = get_args(kind)
 
@@ -174,7 +196,7 @@ def _make_converter() -> Converter:
     converter = Converter()
     for scalar in (str, int, bool, float):
         converter.register_structure_hook(scalar, _guarded(scalar, lambda value, kind: kind(value)))
-    converter.register_structure_hook_factory(_is(list), _container_hook(list_structure_factory))
+    converter.register_structure_hook_factory(_is(list), _list_hook)
     converter.register_structure_hook_factory(_is(tuple), _container_hook(homogenous_tuple_structure_factory))
     converter.register_structure_hook_factory(_is(dict), _container_hook(mapping_structure_factory))
     converter.register_structure_hook_factory(attrs.has, _class_hook)

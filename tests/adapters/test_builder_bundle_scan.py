@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+import trio
+from attrs import define, field
 from trio.testing import MockClock
 
 from blockx.errors import PluginError, ReadError
 from blockx.model import BlockContext
-from blockx.plugins import CallList, TaskContext
+from blockx.plugins import IO, CallList, TaskContext
 from blockx.store.bundles import BundleStore
 from blockx.worker.builders import load_builders
 from tests.doubles_io import calls_of, make_context, make_scope
@@ -125,6 +128,9 @@ async def test_traces_and_failed_ones_can_be_scanned(store: BundleStore) -> None
         ([["topics.1", "!=", "0xf00"]], []),
         ([["topics.1", "is_null"]], [0, 7]),
         ([["topics.1", "is_null", False]], [1, 2]),
+        ([["topics." + "1" * 5_000, "is_null"]], [0, 1, 2, 7]),
+        ([["topics.1" + ".1" * 14, "is_null"]], [0, 1, 2, 7]),
+        ([["idx", "in", [*range(2, 10_002)]]], [2, 7]),
     ],
 )
 async def test_filters_choose_items_as_a_table_scan_would(
@@ -149,6 +155,10 @@ async def test_filters_choose_items_as_a_table_scan_would(
         ([["idx", "=", "one"]], "where: idx is a whole number and cannot be compared with 'one'"),
         ([["idx", "=", True]], "where: idx is a whole number and cannot be compared with True"),
         ([["contract_id", "=", 5]], "where: contract_id is a text and cannot be compared with 5"),
+        ([["idx", "=", "9" * 201]], "where: idx is a whole number and cannot be compared with '999"),
+        ([["idx", "=", 1]] * 101, "where has 101 filters, at most 100 are allowed"),
+        ([["idx", "in", [1] * 6_000]] * 2, "where has 12000 values in its lists, at most 10000 are allowed"),
+        ([["a" + ".b" * 16, "=", 1]], r"where\[0\]: 'a.b.b.* has more than 16 steps"),
         ([["topics", "=", "0x1"]], r"where: topics is \['0xdd'\]; filter by a part of it \(topics\.…\)"),
     ],
 )
@@ -166,36 +176,102 @@ async def test_a_bad_filter_says_which_and_why(store: BundleStore, where: list[A
             r"config.source: expected one of .*, got 'event' \(did you mean 'events'\?\)",
         ),
         ({"blocks": {"from": 3, "to": 1}}, r"config.blocks: to \(1\) is below from \(3\)"),
-        ({"blocks": {"from": -1, "to": 1}}, "config.blocks: from must be a height, 0 or more, not -1"),
+        ({"blocks": {"from": -1, "to": 1}}, "config.blocks: from must be a height, 0 to 9223372036854775807, not -1"),
+        ({"blocks": {"from": 0, "to": 10**30}}, "config.blocks: to must be a height, 0 to 9223372036854775807, not 10"),
+        (
+            {"blocks": {"from": 0, "to": 10**12}},
+            "1000000000001 blocks are named, at most 100000 may be scanned by one task; split it",
+        ),
+        ({"blocks": [1] * 100_001}, "100001 blocks are named, at most 100000 may be scanned by one task; split it"),
+        ({"blocks": [-1]}, r"blocks\[0\] must be a block id \(0x and .*\) or a height \(0 to 9.*\), not -1"),
+        ({"blocks": [1, 10**30]}, r"blocks\[1\] must be a block id .*, not 1000"),
+        ({"blocks": [1, True]}, r"blocks\[1\] must be a block id .*, not True"),
+        ({"blocks": ["0xa1", "a1"]}, r"blocks\[1\] must be a block id .*, not 'a1'"),
+        ({"blocks": [1], "chainId": -1}, "chainId must be 0 to 9223372036854775807, not -1"),
+        ({"blocks": [1], "chainId": 10**30}, "chainId must be 0 to 9223372036854775807, not 1000"),
         ({"blocks": [1], "batchSize": 0}, "batchSize must be 1 or more, not 0"),
         ({"blocks": [1], "streamBuild": {"enabled": True}}, "streamBuild is not supported by this version"),
         ({}, "config.blocks is missing"),
     ],
 )
 async def test_a_bad_declaration_names_the_key(store: BundleStore, config: dict[str, Any], message: str) -> None:
-    with pytest.raises(PluginError, match=message):
+    with pytest.raises(PluginError, match=message) as caught:
         await build(store, **config)
+    assert not caught.value.retryable
 
 
 async def test_a_height_with_several_blocks_names_the_candidates(store: BundleStore) -> None:
     put(store, 1, branch="b")
-    with pytest.raises(PluginError, match=r"height 1 of chain 1 has several blocks; .*: 0xa1, 0xb1") as caught:
+    with pytest.raises(PluginError, match=r"several bundles of height 1 on chain 1; .*: 0xa1, 0xb1") as caught:
         await build(store, blocks=[1])
     assert not caught.value.retryable
     assert len(await build(store, blocks=["0xb1", "0xa1"])) == 3
 
 
-@pytest.mark.parametrize("blocks", [[9], {"from": 3, "to": 9}])
-async def test_a_missing_height_may_be_tried_later(store: BundleStore, blocks: Any) -> None:
-    with pytest.raises(PluginError, match=r"no bundle at height [49] of chain 1") as caught:
+@pytest.mark.parametrize(
+    ("blocks", "missing"),
+    [([9], "height 9"), ([1, 3, 4, 9], "height 4"), ({"from": 3, "to": 9}, "height 4"), (["0xff"], "block 0xff")],
+)
+async def test_a_missing_block_may_be_tried_later_and_is_told_alike(
+    store: BundleStore, autojump_clock: MockClock, blocks: Any, missing: str
+) -> None:
+    message = f"^there is no bundle of {missing} on chain 1; import it first, or try again later$"
+    try:
         await build(store, blocks=blocks)
-    assert caught.value.retryable
+    except (PluginError, ReadError) as error:
+        assert re.match(message, str(error))
+        assert error.retryable
+    else:
+        pytest.fail("the block is missing")
 
 
-async def test_a_missing_bundle_may_be_tried_later(store: BundleStore, autojump_clock: MockClock) -> None:
-    with pytest.raises(ReadError, match="0xff") as caught:
-        await build(store, blocks=["0xff"])
-    assert caught.value.retryable
+@define(eq=False)
+class AllHeights:
+    """Reads of a chain that has one block without events at each height below `end`."""
+
+    end: int
+    lookups: list[range] = field(factory=list)
+
+    async def block_ids(self, chain_id: int, heights: range) -> dict[int, list[str]]:
+        self.lookups.append(heights)
+        return {height: [hex(height)] for height in heights if height < self.end}
+
+    async def bundle_part(self, chain_id: int, block_id: str, source: str) -> tuple[BlockContext, list[Any]]:
+        return BlockContext(chain_id, block_id, int(block_id, 16), "0x0", 0), []
+
+
+async def scanned(io: AllHeights, blocks: Any) -> list[int]:
+    """The heights that were scanned."""
+    config = json.dumps({"chainId": 1, "source": "events", "function": "f", "blocks": blocks})
+    ctx = make_context()
+    await load_builders().create("BlockBundleCallConfig", config).build(ctx, cast("IO", io))
+    return [block.height for block in ctx.scanned_blocks]
+
+
+@pytest.mark.parametrize("blocks", [{"from": 0, "to": 99_999}, list(range(100_000))])
+async def test_as_many_blocks_as_are_allowed_are_looked_up_in_portions(blocks: Any) -> None:
+    io = AllHeights(end=100_000)
+    assert await scanned(io, blocks) == list(range(100_000))
+    assert [len(heights) for heights in io.lookups] == [1_000] * 100
+
+
+@pytest.mark.parametrize("blocks", [{"from": 0, "to": 99_999}, list(range(100_000)), [5_000] * 100_000])
+async def test_the_first_missing_height_ends_the_search(blocks: Any) -> None:
+    io = AllHeights(end=1_500)
+    with pytest.raises(PluginError, match=r"no bundle of height (1500|5000) on chain 1"):
+        await scanned(io, blocks)
+    assert len(io.lookups) <= 2
+
+
+async def test_heights_in_any_order_are_looked_up_and_scanned_in_it() -> None:
+    io = AllHeights(end=100)
+    assert await scanned(io, [7, 8, 9, "0x3", 4, 4, 3]) == [7, 8, 9, 3, 4, 4, 3]
+    assert io.lookups == [range(7, 10), range(4, 5), range(4, 5), range(3, 4)]
+
+
+async def test_the_highest_height_can_be_named() -> None:
+    assert await scanned(AllHeights(end=2**63), [2**63 - 1]) == [2**63 - 1]
+    assert await scanned(AllHeights(end=2**63), {"from": 2**63 - 2, "to": 2**63 - 1}) == [2**63 - 2, 2**63 - 1]
 
 
 async def test_a_broken_bundle_is_named_and_not_tried_again(store: BundleStore, tmp_path: Path) -> None:
@@ -213,3 +289,21 @@ async def test_a_bundle_of_another_chain_is_refused(store: BundleStore, tmp_path
     with pytest.raises(ReadError, match="chain 25") as caught:
         await build(store, blocks=["0xa5"])
     assert not caught.value.retryable
+
+
+async def test_others_get_their_turn_while_many_items_go_into_few_calls(store: BundleStore) -> None:
+    put(store, 6, *(event(number) for number in range(20_000)))
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count)
+        calls = await build(store, blocks=[6], batchSize=500)
+        nursery.cancel_scope.cancel()
+    assert len(calls) == 40
+    assert turns >= 2 * 20_000 / 1_000  # items are filtered, then passed to calls

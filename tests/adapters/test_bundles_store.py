@@ -118,7 +118,7 @@ def test_chains_are_kept_apart(store: BundleStore) -> None:
 def test_several_blocks_of_one_height_are_named(store: BundleStore) -> None:
     store.put(bundle(block_id=OTHER_ID))
     assert store.ids_at(1, range(17, 18)) == {17: [BLOCK_ID, OTHER_ID]}
-    with pytest.raises(ReadError, match=f"chain 1 has several blocks at height 17; .*{BLOCK_ID}, {OTHER_ID}") as error:
+    with pytest.raises(ReadError, match=f"several bundles of height 17 on chain 1; .*{BLOCK_ID}, {OTHER_ID}") as error:
         store.bundle(1, 17)
     assert not error.value.retryable
 
@@ -186,10 +186,10 @@ READS: list[Callable[[BundleStore], object]] = [
 @pytest.mark.parametrize("read", READS)
 def test_a_missing_bundle_may_still_come(tmp_path: Path, read: Callable[[BundleStore], object]) -> None:
     store = BundleStore.open(str(tmp_path))
-    with pytest.raises(ReadError, match=f"the bundle of block {BLOCK_ID} on chain 1 is not in file://") as error:
+    with pytest.raises(ReadError, match=f"there is no bundle of block {BLOCK_ID} on chain 1; import it first") as error:
         read(store)
     assert error.value.retryable
-    with pytest.raises(ReadError, match="no bundle of height 17 of chain 1 is in file://") as error:
+    with pytest.raises(ReadError, match="there is no bundle of height 17 on chain 1; import it first") as error:
         store.bundle(1, 17)
     assert error.value.retryable
 
@@ -272,9 +272,27 @@ def test_only_hex_ids_become_keys(store: BundleStore, block_id: Any) -> None:
     assert not error.value.retryable
 
 
+@pytest.mark.parametrize("number", [-1, 2**63, 1 << 20_000], ids=["negative", "too large", "far too large"])
+def test_a_number_that_is_no_height_or_chain_id_is_not_worth_another_try(store: BundleStore, number: int) -> None:
+    reads: list[Callable[[], object]] = [
+        lambda: store.bundle(1, number),
+        lambda: store.bundle(number, 17),
+        lambda: store.part(number, BLOCK_ID, "events"),
+        lambda: store.ids_at(number, range(1)),
+    ]
+    for read in reads:
+        with pytest.raises(
+            ReadError, match=r"^no bundle can be read: .* is no (height|chain id); it must be 0 to"
+        ) as e:
+            read()
+        assert not e.value.retryable
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
+        ({"chain_id": 2**63}, "9223372036854775808 is no chain id; it must be 0 to 9223372036854775807"),
+        ({"height": hex(2**63)}, "9223372036854775808 is no height; it must be 0 to 9223372036854775807"),
         ({"chain_id": -1}, "Expected `int` >= 0 - at `\\$.chain_id`"),
         ({"chain_id": "one"}, r"Expected a quantity \(integer, decimal string or 0x-hex\) - at `\$.chain_id`"),
         ({"chain_id": None}, "got `null` - at `\\$.chain_id`"),

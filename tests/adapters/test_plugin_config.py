@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import json
+from typing import Any, ClassVar, Literal
 
 import pytest
 from attrs import Factory, field, frozen, validators
 
 from blockx.errors import PluginError
-from blockx.worker.plugin_config import read_config
+from blockx.worker.plugin_config import MAX_PROBLEMS, read_config
 
 
 @frozen
@@ -103,7 +104,33 @@ def test_several_mistakes_are_told_together() -> None:
 
 def test_many_mistakes_are_cut_short() -> None:
     message = message_of(f'{{"chainId": 1, "places": [{", ".join(["null"] * 9)}]}}')
-    assert message.endswith("config.places[4]: expected a whole number, got None; and 4 more")
+    assert message.endswith("config.places[4]: expected a whole number, got None; and more")
+
+
+@frozen
+class Refused:
+    """Takes no value, and remembers which were tried."""
+
+    value: int = field()
+    tried: ClassVar[list[int]] = []
+
+    @value.validator
+    def _refuse(self, _: Any, value: int) -> None:
+        self.tried.append(value)
+        raise ValueError("bad")
+
+
+@frozen
+class ManyRefused:
+    entries: list[Refused]
+
+
+def test_a_long_list_of_mistakes_is_not_gone_through_to_its_end() -> None:
+    Refused.tried.clear()
+    text = json.dumps({"entries": [{"value": number} for number in range(100)]})
+    with pytest.raises(PluginError, match=r"config.entries\[4\]: bad; and more$"):
+        read_config(text, ManyRefused, plugin="P")
+    assert Refused.tried == list(range(MAX_PROBLEMS + 1))
 
 
 def test_a_long_value_is_shown_shortened() -> None:

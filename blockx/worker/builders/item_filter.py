@@ -32,7 +32,17 @@ _HOLDS: dict[str, Callable[[Any, Any], bool]] = {
     **_LIST_OPERATORS,
 }
 OPERATORS = (*_HOLDS, "is_null")
-_WHOLE = re.compile(r"-?[0-9]+|0x[0-9a-fA-F]+")
+_WHOLE = re.compile(r"-?[0-9]{1,200}|0x[0-9a-fA-F]{1,200}")
+_PLACE = re.compile(r"[0-9]{1,9}")
+
+MAX_FILTERS = 100
+"""Filters of one declaration; each is asked about each item."""
+
+MAX_STEPS = 16
+"""Steps of a filter's field, such as the two of `topics.0`."""
+
+MAX_FILTER_VALUES = 10_000
+"""Values in all `in` and `not_in` lists of one declaration together, as in a table scan."""
 
 
 @define
@@ -81,6 +91,13 @@ class Filter:
 
 def read_filters(where: Sequence[Any]) -> list[Filter]:
     """The filters of a declaration. Raises ValueError naming the one that is wrong."""
+    if len(where) > MAX_FILTERS:
+        raise ValueError(f"where has {len(where)} filters, at most {MAX_FILTERS} are allowed")
+    values = sum(
+        len(part) for entry in where if isinstance(entry, list) for part in entry[2:3] if isinstance(part, list)
+    )
+    if values > MAX_FILTER_VALUES:
+        raise ValueError(f"where has {values} values in its lists, at most {MAX_FILTER_VALUES} are allowed")
     return [_read_filter(f"where[{index}]", entry) for index, entry in enumerate(where)]
 
 
@@ -91,6 +108,8 @@ def _read_filter(place: str, entry: Any) -> Filter:
     if comparison not in OPERATORS:
         hint = nearest(comparison, OPERATORS)
         raise ValueError(f"{place} has an unknown operator {comparison!r}{hint}; operators: {' '.join(OPERATORS)}")
+    if name.count(".") >= MAX_STEPS:
+        raise ValueError(f"{place}: {name!r:.80} has more than {MAX_STEPS} steps")
     return Filter(name, comparison, _read_value(place, comparison, entry[2:]))
 
 
@@ -110,7 +129,7 @@ def _read_value(place: str, comparison: str, given: Sequence[Any]) -> Any:
 def _step_into(found: Any, step: str) -> Any:
     if isinstance(found, dict):
         return found.get(step)
-    if isinstance(found, list) and step.isdecimal() and int(step) < len(found):
+    if isinstance(found, list) and _PLACE.fullmatch(step) and int(step) < len(found):
         return found[int(step)]
     return None
 
