@@ -114,6 +114,14 @@ def fit_into_package(out: Path) -> None:
 
 
 @nox.session
+def bench(session: nox.Session) -> None:
+    """Figures of the main path and of gRPC, beside their references measured in the same run."""
+    install(session, "tests")
+    session.run("python", "-m", "benchmarks.main_path")
+    session.run("python", "-m", "benchmarks.rpc", *session.posargs)
+
+
+@nox.session
 def docs(session: nox.Session) -> None:
     """Write the page of settings in the manual anew; a test compares it with the code."""
     install(session)
