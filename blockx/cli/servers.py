@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from blockx.cli.options import Command, as_decorator, bundles_option, config_option, database_option
+from blockx.cli.stopping import Stop, until_stopped
 
 if TYPE_CHECKING:
     import trio
@@ -18,7 +19,13 @@ if TYPE_CHECKING:
     from blockx.registry.local import LocalRegistry
 
 SECTIONS = ("worker", "coordinator")
+DEV_RESULT_WAIT_MS = 2_000
+"""How long `dev` waits for results to be fetched: its tasks are most often those of a person who has seen enough."""
 
+ALONE = (
+    "the registry `local` is inside this process, so this coordinator never sees workers of other processes: "
+    "it refuses every task. `blockx dev DIR` runs both in one; clients reach a worker alone with --worker"
+)
 log_format_option = click.option(
     "--log-format", type=click.Choice(["pretty", "json"]), help="Of the log on stderr.  [default: by terminal]"
 )
@@ -88,21 +95,30 @@ def dev(
     from blockx.worker.app import WorkerConfig
 
     _setup_logs(log_format)
-    guard = {"token_file": token_file, "admin_token_file": admin_token_file, "insecure": insecure}
-    worker = _load(WorkerConfig, "worker", config_file, functions=functions, listen=worker_listen, **guard, **flags)
+    guard: dict[str, Any] = {"token_file": token_file, "admin_token_file": admin_token_file, "insecure": insecure}
+    worker = _load(
+        WorkerConfig,
+        "worker",
+        config_file,
+        {"drain_result_wait_ms": DEV_RESULT_WAIT_MS},
+        functions=functions,
+        listen=worker_listen,
+        **guard,
+        **flags,
+    )
     guard["worker_token_file"] = token_file
     coordinator = _load(CoordinatorConfig, "coordinator", config_file, listen=coordinator_listen, **guard)
     if tables is not None:
         apply_tables(worker.store.database, tables)
 
-    async def serve(stop: _Stop) -> int:
+    async def serve(stop: Stop) -> int:
         async with dev_cluster(coordinator, [worker]) as cluster:
             _ready(coordinator=cluster.coordinator.addr, worker=cluster.workers[0].addr)
-            stop.drains_with(cluster.drain)
+            stop.drains_with(cluster.drain, cluster.drain, cluster.workers[0].outlook)
             await cluster.ended.wait()
         return max(cluster.exit_codes)
 
-    return trio.run(_until_stopped, serve)
+    return trio.run(until_stopped, serve)
 
 
 @click.command(cls=Command)
@@ -134,15 +150,15 @@ def worker(registry: str, config_file: str | None, log_format: str | None, **fla
     async def run(*, task_status: trio.TaskStatus[Any]) -> None:
         exit_codes.append(await run_worker(settings, cluster, task_status=task_status))
 
-    async def serve(stop: _Stop) -> int:
+    async def serve(stop: Stop) -> int:
         async with trio.open_nursery() as nursery:
             handle = await nursery.start(run)
             await handle.wait_ready()
             _ready(worker=handle.addr)
-            stop.drains_with(handle.drain)
+            stop.drains_with(handle.drain, handle.drain, handle.outlook)
         return exit_codes[0]
 
-    return trio.run(_until_stopped, serve)
+    return trio.run(until_stopped, serve)
 
 
 @click.command(cls=Command)
@@ -154,6 +170,8 @@ def worker(registry: str, config_file: str | None, log_format: str | None, **fla
 @log_format_option
 def coordinator(registry: str, config_file: str | None, log_format: str | None, **flags: Any) -> int:
     """Run one coordinator over the workers of a registry.
+
+    The registry `local` is inside one process: with it a coordinator sees no workers of other processes.
 
     Prints one line `ready coordinator=…` when it serves; SIGTERM or Ctrl-C ends it.
 
@@ -168,14 +186,15 @@ def coordinator(registry: str, config_file: str | None, log_format: str | None, 
     cluster = _registry(registry)
     settings = _load(CoordinatorConfig, "coordinator", config_file, **flags)
 
-    async def serve(stop: _Stop) -> int:
+    async def serve(stop: Stop) -> int:
         async with trio.open_nursery() as nursery:
             handle = await nursery.start(run_coordinator, settings, cluster)
+            click.echo(f"blockx: {ALONE}", err=True)
             _ready(coordinator=handle.addr)
-            stop.drains_with(handle.shutdown)
+            stop.drains_with(handle.shutdown, nursery.cancel_scope.cancel)
         return 0
 
-    return trio.run(_until_stopped, serve)
+    return trio.run(until_stopped, serve)
 
 
 @click.command(cls=Command)
@@ -200,10 +219,19 @@ def executor(socket_path: str, token_file: IO[str] | None) -> int:
 COMMANDS = (dev, worker, coordinator, executor)
 
 
-def _load(cls: type[Any], section: str, config_file: str | None, **flags: Any) -> Any:
+def _load(
+    cls: type[Any],
+    section: str,
+    config_file: str | None,
+    defaults: Mapping[str, Any] = MappingProxyType({}),
+    **flags: Any,
+) -> Any:
+    """The settings of a server; `defaults` are those of the command, in place of those of `cls`."""
     from blockx import config
 
     file = config.read_file(config_file, sections=SECTIONS)
+    if isinstance(file.get(section, {}), dict):
+        file[section] = {**defaults, **file.get(section, {})}
     return config.load(cls, file=file, environ=os.environ, flags=flags, section=section, file_name=str(config_file))
 
 
@@ -223,32 +251,3 @@ def _registry(name: str) -> LocalRegistry:
 
 def _ready(**addresses: str) -> None:
     click.echo("ready " + " ".join(f"{part}={address}" for part, address in addresses.items()))
-
-
-class _Stop:
-    """What SIGTERM and SIGINT do: end a program that still starts, drain one that serves."""
-
-    def __init__(self, scope: trio.CancelScope) -> None:
-        self._act: Callable[[], object] = scope.cancel
-
-    def drains_with(self, drain: Callable[[], object]) -> None:
-        self._act = drain
-
-    async def on(self, signals: AsyncIterator[int]) -> None:
-        async for _ in signals:
-            click.echo("blockx: stopping once everything is finished and fetched; again stops at once", err=True)
-            self._act()
-
-
-async def _until_stopped(serve: Callable[[_Stop], Awaitable[int]]) -> int:
-    """Run `serve` to its end; the exit code is its own, or 130 if a signal came before it served."""
-    import trio
-
-    exit_code = 128 + signal.SIGINT
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async with trio.open_nursery() as nursery:
-            stop = _Stop(nursery.cancel_scope)
-            nursery.start_soon(stop.on, signals)
-            exit_code = await serve(stop)
-            nursery.cancel_scope.cancel()
-    return exit_code

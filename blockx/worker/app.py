@@ -93,6 +93,15 @@ class WorkerConfig:
         self.security.check(self.listen)
 
 
+@frozen
+class Outlook:
+    """What a drain waits for; for results that nobody has fetched no longer than `result_wait_ms`."""
+
+    running_tasks: int
+    unfetched_results: int
+    result_wait_ms: int
+
+
 @define(eq=False)
 class WorkerHandle:
     """A running worker. `readiness` is None once tasks are accepted, else why they are not."""
@@ -102,6 +111,7 @@ class WorkerHandle:
     readiness: AsyncValue[str | None]
     _control: Control
     _pool: ExecutorPool
+    _result_wait_ms: int
     _is_told_to_drain: bool = False
 
     async def wait_ready(self) -> None:
@@ -120,6 +130,11 @@ class WorkerHandle:
         else:
             self._is_told_to_drain = True
             self._control.drain(timeout_ms)
+
+    def outlook(self) -> Outlook:
+        """What a drain that began now would wait for."""
+        core = self._control.core
+        return Outlook(core.running_tasks, core.unfetched_results, self._result_wait_ms)
 
     def executor_pids(self) -> list[int]:
         """Process ids of the executors that are Ready."""
@@ -203,7 +218,7 @@ class _Worker:
             self._control.worker_id = self._config.worker_id or self._control.addr
             async with registry.register(self._heartbeat.first()) as registration, trio.open_nursery() as beats:
                 beats.start_soon(self._heartbeat.run, registration)
-                handle = WorkerHandle(bound, self._control.worker_id, self._readiness, self._control, self._pool)
+                handle = self._handle(bound)
                 task_status.started(handle)
                 log.info("worker serves", addr=bound, worker_id=handle.worker_id)
                 await self._control.finished.wait()
@@ -211,6 +226,11 @@ class _Worker:
             self._health.end()
             await server.shutdown(1.0)
             front.cancel_scope.cancel()
+
+    def _handle(self, bound: str) -> WorkerHandle:
+        result_wait_ms = self._config.core.drain_result_wait_ms
+        worker_id = self._control.worker_id
+        return WorkerHandle(bound, worker_id, self._readiness, self._control, self._pool, result_wait_ms)
 
     def _result_store(self, private: Path) -> ResultStore:
         directory = private / "results"

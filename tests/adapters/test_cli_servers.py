@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
@@ -9,9 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import trio
 
 from blockx.cli.main import run
+from blockx.cli.stopping import pending
+from blockx.model import PluginConfig, TaskInput
 from blockx.store.tables import TableStore
+from blockx.testing import local_cluster
+from blockx.worker.app import Outlook
 from tests.cli_server import server
 from tests.conftest import ROOT
 
@@ -44,6 +50,65 @@ def test_a_coordinator_without_workers_says_so(tmp_path: Path, capsys: pytest.Ca
         assert run(["submit", str(ROOT / "examples" / "hello.json"), "--coordinator", address]) == 3
         assert "worker" in capsys.readouterr().err
         assert coordinator.stop() == 0
+    assert "never sees workers of other processes" in (tmp_path / "server.log").read_text()
+
+
+def notices(directory: Path) -> list[str]:
+    """What a server said itself, among its log lines."""
+    return [line for line in (directory / "server.log").read_text().splitlines() if line.startswith("blockx: ")]
+
+
+@pytest.mark.parametrize(
+    ("outlook", "words"),
+    [
+        (None, ""),
+        (Outlook(0, 0, 2_000), ""),
+        (Outlook(1, 0, 2_000), "; 1 task still runs"),
+        (Outlook(0, 1, 2_000), "; 1 result was not fetched yet, waiting for that at most 2 s"),
+        (Outlook(3, 2, 500), "; 3 tasks still run; 2 results were not fetched yet, waiting for that at most 0.5 s"),
+    ],
+)
+def test_an_end_says_what_is_waited_for(outlook: Outlook | None, words: str) -> None:
+    assert pending(outlook) == words
+
+
+async def test_a_result_that_nobody_has_fetched_is_in_the_outlook() -> None:
+    async with local_cluster(HELLO, executors=1) as cluster:
+        (worker,) = cluster.parts.workers
+        config = PluginConfig("CallListCallConfig", {"function": "hello_world", "callList": [["ct2"]]})
+        task = TaskInput(function_call_config=config)
+        await cluster.client.submit(task)
+        assert worker.outlook() == Outlook(1, 0, 30_000)
+        while worker.outlook().running_tasks:
+            await trio.lowlevel.checkpoint()
+        assert worker.outlook() == Outlook(0, 1, 30_000)
+        await cluster.client.result(task.task_id, worker_addr=worker.addr)
+        assert worker.outlook() == Outlook(0, 0, 30_000)
+
+
+def test_a_second_signal_says_that_it_stops_at_once(tmp_path: Path) -> None:
+    (tmp_path / "waiting").mkdir()
+    (tmp_path / "waiting" / "module.py").write_text(
+        "import trio\nfrom blockx import function\n\n@function\nasync def waits():\n    await trio.sleep_forever()\n"
+    )
+    with server("dev", "waiting", *ANY_PORT, cwd=tmp_path) as dev:
+        calls = {"type": "CallListCallConfig", "config": {"function": "waits", "callList": [[]]}}
+        (tmp_path / "task.json").write_text(json.dumps({"functionCallConfig": calls}))
+        assert run(["submit", str(tmp_path / "task.json"), "--worker", dev.addresses["worker"]]) == 0
+        dev.process.send_signal(signal.SIGTERM)
+        assert dev.stop(signal.SIGINT) == 1
+    assert notices(tmp_path) == [
+        "blockx: stopping; 1 task still runs; a signal again stops at once",
+        "blockx: stopping at once",
+    ]
+
+
+def test_a_setting_for_the_end_goes_before_what_dev_takes(tmp_path: Path) -> None:
+    (tmp_path / "blockx.toml").write_text("[worker]\ndrain_result_wait_ms = 1\n")
+    with server("dev", HELLO, *ANY_PORT, cwd=tmp_path) as dev:
+        assert run(["submit", str(ROOT / "examples" / "hello.json"), "--worker", dev.addresses["worker"]]) == 0
+        assert dev.stop() == 0
+    assert "2 s" not in "".join(notices(tmp_path))
 
 
 def test_dev_applies_a_table_schema_first(tmp_path: Path) -> None:

@@ -53,6 +53,14 @@ def test_leases_are_not_waited_for() -> None:
     assert worker.tick(3_000) == [ev.FinishDrain(0)]
 
 
+def test_a_result_is_unfetched_until_somebody_has_seen_it() -> None:
+    worker = Worker()
+    worker.finish(A, ev.Phase.PLUGIN)
+    assert worker.core.unfetched_results == 1
+    worker.feed(ev.ResultDelivered(A))
+    assert worker.core.unfetched_results == 0
+
+
 def test_running_tasks_finish_first() -> None:
     worker = Worker()
     worker.bring_to(A, ev.Phase.PLUGIN)

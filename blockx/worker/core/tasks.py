@@ -125,6 +125,11 @@ class WorkerCore:
     def retained_results(self) -> int:
         return len(self._state.results)
 
+    @property
+    def unfetched_results(self) -> int:
+        """Those of the retained results that nobody has seen."""
+        return self._state.results.undelivered
+
     def ready(self, now_ms: int) -> bool:
         """Whether calls could run; says nothing about draining."""
         return not self.not_ready_reason(now_ms)
