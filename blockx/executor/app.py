@@ -13,6 +13,7 @@ import time
 import trio
 
 from blockx.errors import LoadFailed, ProtocolError
+from blockx.executor.forks import keep_children_apart
 from blockx.executor.runtime import converse
 from blockx.stream import MessageStream
 
@@ -30,7 +31,9 @@ async def run_executor(socket_path: str, token: str) -> int:
         connection = await trio.open_unix_socket(socket_path)
     except OSError as error:
         return _give_up(f"cannot connect to the worker's socket {socket_path}: {error}")
-    leave_when_orphaned(connection.socket.fileno())
+    watched = socket.socket(fileno=os.dup(connection.socket.fileno()))
+    leave_when_orphaned(watched)
+    keep_children_apart(connection.socket.fileno(), watched.fileno())
     try:
         async with connection:
             await _converse(MessageStream(connection), token)
@@ -70,10 +73,9 @@ def ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def leave_when_orphaned(connection_fd: int) -> None:
+def leave_when_orphaned(connection: socket.socket) -> None:
     """End the process some time after the worker has gone, even if a function does not let the loop see it."""
-    own = socket.socket(fileno=os.dup(connection_fd))
-    threading.Thread(target=_watch, args=(own,), name="orphan-watch", daemon=True).start()
+    threading.Thread(target=_watch, args=(connection,), name="orphan-watch", daemon=True).start()
 
 
 def _watch(connection: socket.socket) -> None:

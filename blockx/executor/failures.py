@@ -5,12 +5,14 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import trio
 from attrs import frozen
 
 from blockx.errors import ReadError, RetryableError, UnserializableValue
 from blockx.model import CallErrorCode
+from blockx.shown import text_of, type_name
 
 MAX_MESSAGE_BYTES = 4 * 1024
 MAX_TRACEBACK_BYTES = 16 * 1024
@@ -39,29 +41,43 @@ class Failure:
 
     def as_fields(self) -> list[str]:
         """As the message CallFailed carries it."""
-        return [self.code.name, self.error_type, shortened(self.message, MAX_MESSAGE_BYTES), self.traceback]
+        return [
+            self.code.name,
+            shortened(self.error_type, MAX_MESSAGE_BYTES),
+            shortened(self.message, MAX_MESSAGE_BYTES),
+            self.traceback,
+        ]
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What to tell of an exception that a function let through. A group of one counts as its only exception."""
+    """What to tell of an exception that a function let through. A group of one counts as its only exception.
+
+    Looks at exact classes only, since what an exception says of itself may be anything.
+    """
     cause = _only_exception(error)
-    code, retryable = CallErrorCode.EXCEPTION, isinstance(cause, RetryableError)
-    if isinstance(cause, ReadError):
-        code, retryable = CallErrorCode.IO_ERROR, cause.retryable
-    elif isinstance(cause, BadArguments):
-        return Failure(CallErrorCode.BAD_ARGUMENTS, "TypeError", str(cause))
-    elif isinstance(cause, ValueTooLarge):
-        return Failure(CallErrorCode.VALUE_TOO_LARGE, "", str(cause))
-    elif isinstance(cause, UnserializableValue):
+    kind = type(cause)
+    if issubclass(kind, BadArguments):
+        return Failure(CallErrorCode.BAD_ARGUMENTS, "TypeError", text_of(cause))
+    if issubclass(kind, ValueTooLarge):
+        return Failure(CallErrorCode.VALUE_TOO_LARGE, "", text_of(cause))
+    code, retryable = CallErrorCode.EXCEPTION, issubclass(kind, RetryableError)
+    if issubclass(kind, ReadError):
+        code, retryable = CallErrorCode.IO_ERROR, _may_be_repeated(cause)
+    elif issubclass(kind, UnserializableValue):
         code = CallErrorCode.UNSERIALIZABLE
-    return Failure(code, type(cause).__qualname__, _message_of(cause), _traceback_of(error), retryable)
+    return Failure(code, type_name(kind), _message_of(cause), traceback_of(error), retryable)
 
 
-def is_cancellation(error: BaseException) -> bool:
-    """Whether trio's Cancelled is in this exception: it must go on to the cancel scope that it belongs to."""
-    if isinstance(error, BaseExceptionGroup):
-        return error.split(trio.Cancelled)[0] is not None
-    return isinstance(error, trio.Cancelled)
+def _may_be_repeated(error: Any) -> bool:
+    try:
+        return bool(error.retryable)
+    except BaseException:  # a subclass may compute it
+        return False
+
+
+def cancellation_in(error: BaseException) -> trio.Cancelled | None:
+    """A Cancelled of trio's that is this exception, or is in this group."""
+    return next((leaf for leaf in _leaves(error) if type(leaf) is trio.Cancelled), None)
 
 
 def shortened(text: str, max_bytes: int) -> str:
@@ -74,31 +90,51 @@ def shortened(text: str, max_bytes: int) -> str:
     return (encoded[:half] + gap + encoded[-half:]).decode(errors="ignore")
 
 
+def _members(error: BaseException) -> tuple[BaseException, ...]:
+    """The exceptions in a group; none for any other exception."""
+    if not issubclass(type(error), BaseExceptionGroup):
+        return ()
+    members: tuple[BaseException, ...] = BaseExceptionGroup.exceptions.__get__(error)
+    return members
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    pending = [error]
+    while pending:
+        found = pending.pop()
+        members = _members(found)
+        pending += members
+        if not members:
+            yield found
+
+
 def _only_exception(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
+    while len(members := _members(error)) == 1:
+        error = members[0]
     return error
 
 
 def _message_of(error: BaseException) -> str:
-    try:
-        text = str(error)
-    except Exception as failed:  # the exception class is the user's
-        text = f"(its text could not be had: {type(failed).__name__})"
-    if isinstance(error, SystemExit):
+    text = text_of(error)
+    if issubclass(type(error), SystemExit):
         return f"the function called sys.exit({text}), which ends this call only; raise an exception or return instead"
-    if isinstance(error, KeyboardInterrupt):
+    if issubclass(type(error), KeyboardInterrupt):
         return f"the function raised KeyboardInterrupt, which ends this call only {text}".rstrip()
+    if type(error) is trio.Cancelled:
+        return "the function raised trio.Cancelled where nothing of its own was cancelled; let it through at once"
     return text
 
 
-def _traceback_of(error: BaseException) -> str:
+def traceback_of(error: BaseException) -> str:
     """Formatted, without the frames of the executor and the SDK, which tell a function's author nothing."""
-    told = traceback.TracebackException.from_exception(error)
-    for part in _parts(told):
-        theirs = [frame for frame in part.stack if not frame.filename.startswith(_OUR_FOLDERS)]
-        part.stack = traceback.StackSummary.from_list(theirs)
-    return shortened("".join(told.format()), MAX_TRACEBACK_BYTES)
+    try:
+        told = traceback.TracebackException.from_exception(error)
+        for part in _parts(told):
+            theirs = [frame for frame in part.stack if not frame.filename.startswith(_OUR_FOLDERS)]
+            part.stack = traceback.StackSummary.from_list(theirs)
+        return shortened("".join(told.format()), MAX_TRACEBACK_BYTES)
+    except BaseException as failed:  # an exception's class may answer for its parts with what it likes
+        return f"(its traceback could not be had: {type_name(type(failed))})\n"
 
 
 def _parts(told: traceback.TracebackException) -> Iterator[traceback.TracebackException]:

@@ -12,7 +12,8 @@ from attrs import frozen
 
 from blockx.errors import ProtocolError
 from blockx.executor.call import Port, QueuedCall, current_call
-from blockx.executor.failures import BadArguments, ValueTooLarge, failure_of, is_cancellation
+from blockx.executor.failures import BadArguments, ValueTooLarge, cancellation_in, failure_of
+from blockx.executor.forks import leave, lineage
 from blockx.wire.values import pack_value, unpack_value
 
 if TYPE_CHECKING:
@@ -175,6 +176,9 @@ class Runner:
             self._pool.wake()  # this runner had been counted on to look into the queue
 
     def _charge(self) -> None:
+        """A step of the function is over, and paid for."""
+        if lineage.is_child:
+            leave()
         now_ns = perf_counter_ns()
         self._cpu_ns += now_ns - self._pool.mark_ns
         self._pool.mark_ns = now_ns
@@ -195,10 +199,14 @@ class Runner:
 
     def _end_badly(self, call: QueuedCall, error: BaseException) -> None:
         """The function has raised, or its value cannot be sent."""
+        if lineage.is_child:
+            leave(error)
         if self._task is not None and has_open_scopes(self._task, self.scope):
             self._is_disordered = True
-        if is_cancellation(error) and not self.scope.cancel_called:
-            raise error
+        if not self.scope.cancel_called and is_cancelled_from_outside(self.scope):
+            cancellation = cancellation_in(error)
+            if cancellation is not None:
+                raise cancellation
         if self._end():
             self._pool.outbox.failed(call[1], call[2], self._cpu_ns // 1000, failure_of(error))
         else:
@@ -228,6 +236,12 @@ def _call_plain(call: QueuedCall, function: Callable[..., Any], args: list[Any],
 def _start_coroutine(call: QueuedCall, coro: Coro) -> Any:
     current_call.set(call)
     return coro.send(None)
+
+
+def is_cancelled_from_outside(scope: trio.CancelScope) -> bool:
+    """Whether a scope around this one was cancelled. Trio tells it only of the scope that a task is in."""
+    status = scope._cancel_status
+    return status is not None and status.effectively_cancelled
 
 
 def has_open_scopes(task: trio.lowlevel.Task, scope: trio.CancelScope) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import platform
 from collections.abc import Mapping
 from itertools import repeat
-from pathlib import Path
 
 import trio
 from attrs import define, field, frozen
@@ -167,15 +167,16 @@ class Runtime:
 
     async def _beat(self) -> None:
         """Say regularly that the loop turns, and how late it did."""
-        due = trio.current_time()
-        while True:
-            due += self._limits.heartbeat_s
-            await trio.sleep_until(due)
-            lag_us = round((trio.current_time() - due) * 1_000_000)
-            due = max(due, trio.current_time())
-            waiting = len(self._waits)
-            running = max(0, len(self._pool.queue) + len(self._pool.suspended) - waiting)
-            self._stream.post(m.Heartbeat(running, waiting, _rss_bytes(), lag_us))
+        with _opened_statm() as statm:  # open throughout: functions may use up all descriptors
+            due = trio.current_time()
+            while True:
+                due += self._limits.heartbeat_s
+                await trio.sleep_until(due)
+                lag_us = round((trio.current_time() - due) * 1_000_000)
+                due = max(due, trio.current_time())
+                waiting = len(self._waits)
+                running = max(0, len(self._pool.queue) + len(self._pool.suspended) - waiting)
+                self._stream.post(m.Heartbeat(running, waiting, _rss_bytes(statm.fileno()), lag_us))
 
     async def _shut_down_when_told(self, scope: trio.CancelScope) -> None:
         """Let what was sent here finish within the grace, tell its results, end."""
@@ -196,6 +197,10 @@ def _block(packed: bytes | None) -> BlockContext | None:
     return BlockContext(*fields)
 
 
-def _rss_bytes() -> int:
+def _opened_statm() -> io.FileIO:
+    return open("/proc/self/statm", "rb", buffering=0)
+
+
+def _rss_bytes(statm_fd: int) -> int:
     """Resident memory of this process, as Linux tells it."""
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE_BYTES
+    return int(os.pread(statm_fd, 128, 0).split()[1]) * _PAGE_BYTES
