@@ -41,12 +41,7 @@ class Failure:
 
     def as_fields(self) -> list[str]:
         """As the message CallFailed carries it."""
-        return [
-            self.code.name,
-            shortened(self.error_type, MAX_MESSAGE_BYTES),
-            shortened(self.message, MAX_MESSAGE_BYTES),
-            self.traceback,
-        ]
+        return [self.code.name, self.error_type, shortened(self.message, MAX_MESSAGE_BYTES), self.traceback]
 
 
 def failure_of(error: BaseException) -> Failure:

@@ -187,6 +187,41 @@ async def test_leaving_the_program_ends_only_the_call(peer: Peer, kind: str, nam
     assert await peer.outcome("add", 1) == 111
 
 
+@pytest.mark.parametrize("function", ["raises_awkward", "raises_awkward_later"])
+@pytest.mark.parametrize(
+    ("kind", "error_type", "text"),
+    [
+        ("says exit", "SaysExit", "(its text could not be had: SystemExit)"),
+        ("lies", "Lies", ""),
+        ("lying read", "LyingRead", "read"),
+        ("sly text", "SaysSlyText", "sly"),
+        ("lying group", "LyingGroup", "group (2 sub-exceptions)"),
+        ("huge integer", "ValueError", "(its text could not be had: ValueError)"),
+        ("generator exit", "GeneratorExit", ""),
+        ("surrogate", "ValueError", "\\ud800"),
+    ],
+)
+async def test_whatever_an_exception_says_of_itself_ends_only_its_call(
+    peer: Peer, function: str, kind: str, error_type: str, text: str
+) -> None:
+    failed = await peer.failure(function, kind)
+    assert failed.error[:3] == ["IO_ERROR" if kind == "lying read" else "EXCEPTION", error_type, text]
+    assert not failed.retryable
+    assert await peer.outcome("add", 1) == 111
+
+
+@pytest.mark.parametrize("function", ["raises_kept_cancelled", "raises_kept_cancelled_later"])
+@pytest.mark.parametrize("in_group", [False, True])
+async def test_a_cancelled_of_another_call_ends_only_the_call_that_raises_it(
+    peer: Peer, function: str, in_group: bool
+) -> None:
+    assert await peer.outcome("keeps_cancelled") is None
+    failed = await peer.failure(function, in_group)
+    assert failed.error[:2] == ["EXCEPTION", "BaseExceptionGroup" if in_group else "Cancelled"]
+    assert in_group or "nothing of its own was cancelled" in failed.error[2]
+    assert await peer.outcome("add", 1) == 111
+
+
 async def test_awaiting_what_is_not_trio_fails_the_call(peer: Peer) -> None:
     failed = await peer.failure("awaits_nonsense")
     assert failed.error[:2] == ["EXCEPTION", "TypeError"]

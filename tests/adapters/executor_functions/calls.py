@@ -6,7 +6,7 @@ import contextvars
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import trio
@@ -16,6 +16,7 @@ from blockx import Context, ReadError, RetryableError, function
 leak: contextvars.ContextVar[str] = contextvars.ContextVar("leak", default="clean")
 kept: list[Context] = []
 started: list[int] = []
+cancelled: list[trio.Cancelled] = []
 
 
 class Unprintable(Exception):
@@ -255,3 +256,97 @@ def busy(microseconds: int) -> None:
     end = time.perf_counter_ns() + microseconds * 1_000
     while time.perf_counter_ns() < end:
         pass
+
+
+class SaysExit(Exception):
+    """Its texts leave the program."""
+
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+    __repr__ = __str__
+
+
+def _refuse(error: Any) -> Any:
+    raise ValueError("not today")
+
+
+_ASKED = ("__class__", "__traceback__", "__cause__", "__context__", "__suppress_context__", "__notes__")
+Lies = type("Lies", (Exception,), {name: property(_refuse) for name in _ASKED})
+"""Whatever is asked of it raises."""
+
+
+class LyingRead(ReadError):
+    @property
+    def retryable(self) -> Any:
+        raise KeyboardInterrupt
+
+    @retryable.setter
+    def retryable(self, value: Any) -> None: ...
+
+
+class SlyText(str):
+    __slots__ = ()
+
+    def encode(self, *args: Any, **kwargs: Any) -> Any:
+        raise SystemExit(4)
+
+
+class SaysSlyText(Exception):
+    def __str__(self) -> str:
+        return SlyText("sly")
+
+
+class LyingGroup(ExceptionGroup[Exception]):
+    @property
+    def exceptions(self) -> Any:
+        raise SystemExit(5)
+
+    def derive(self, excs: Any) -> Any:
+        raise SystemExit(6)
+
+
+AWKWARD: dict[str, Callable[[], BaseException]] = {
+    "says exit": SaysExit,
+    "lies": Lies,
+    "lying read": lambda: LyingRead("read"),
+    "sly text": SaysSlyText,
+    "lying group": lambda: LyingGroup("group", [ValueError("a"), ValueError("b")]),
+    "huge integer": lambda: ValueError(1 << 100_000),
+    "generator exit": GeneratorExit,
+    "stop": lambda: StopIteration(3),
+    "surrogate": lambda: ValueError("\ud800"),
+}
+
+
+@function
+def raises_awkward(kind: str) -> None:
+    raise AWKWARD[kind]()
+
+
+@function
+async def raises_awkward_later(kind: str) -> None:
+    await trio.lowlevel.checkpoint()
+    raise AWKWARD[kind]()
+
+
+@function
+async def keeps_cancelled() -> None:
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        try:
+            await trio.sleep_forever()
+        except trio.Cancelled as error:
+            cancelled.append(error)
+            raise
+
+
+@function
+def raises_kept_cancelled(in_group: bool) -> None:
+    raise BaseExceptionGroup("kept", [cancelled[0], ValueError("beside")]) if in_group else cancelled[0]
+
+
+@function
+async def raises_kept_cancelled_later(in_group: bool) -> None:
+    await trio.lowlevel.checkpoint()
+    raises_kept_cancelled(in_group)
