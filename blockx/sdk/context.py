@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -43,12 +44,16 @@ class Table:
         rows: list[Row | None] = await self._port.read(request)
         return rows
 
-    async def scan(self, where: Where = (), order: Sequence[str] = (), limit: int | None = None) -> list[Row]:
+    async def scan(
+        self, where: Where | None = None, order: Sequence[str] | None = None, limit: int | None = None
+    ) -> list[Row]:
         """Rows that pass every filter `[column, operator, value]`; `order` names columns, `-name` descending.
+
+        None means all rows, in the order of their keys, and no limit.
 
         Operators: `= != < <= > >= in not_in is_null`.
         """
-        rows: list[Row] = await self._port.read(["table.scan", self.name, list(where), list(order), limit])
+        rows: list[Row] = await self._port.read(["table.scan", self.name, list(where or ()), list(order or ()), limit])
         return rows
 
 
@@ -76,35 +81,44 @@ class Bundles:
 
 @frozen(eq=False)
 class CallLogger:
-    """Lines for the worker's log, marked with task and call. Messages take `%` arguments, as in `logging`."""
+    """Lines for the worker's log, marked with task and call.
+
+    Messages take `%` arguments, as in `logging`; keyword arguments are appended: `block seen height=7`.
+    """
 
     _port: CallPort
 
-    def debug(self, message: object, *args: object) -> None:
-        self._line("debug", message, args)
+    def debug(self, message: object, /, *args: object, **fields: object) -> None:
+        self._line("debug", message, args, fields)
 
-    def info(self, message: object, *args: object) -> None:
-        self._line("info", message, args)
+    def info(self, message: object, /, *args: object, **fields: object) -> None:
+        self._line("info", message, args, fields)
 
-    def warning(self, message: object, *args: object) -> None:
-        self._line("warning", message, args)
+    def warning(self, message: object, /, *args: object, **fields: object) -> None:
+        self._line("warning", message, args, fields)
 
-    def error(self, message: object, *args: object) -> None:
-        self._line("error", message, args)
+    def error(self, message: object, /, *args: object, **fields: object) -> None:
+        self._line("error", message, args, fields)
 
-    def critical(self, message: object, *args: object) -> None:
-        self._line("critical", message, args)
+    def critical(self, message: object, /, *args: object, **fields: object) -> None:
+        self._line("critical", message, args, fields)
 
-    def exception(self, message: object, *args: object) -> None:
+    def exception(self, message: object, /, *args: object, **fields: object) -> None:
         """An error with the traceback of the exception being handled."""
-        self._line("error", f"{_formatted(message, args)}\n{traceback.format_exc().rstrip()}", ())
+        self._port.log("error", f"{_formatted(message, args, fields)}\n{traceback.format_exc().rstrip()}")
 
-    def _line(self, level: str, message: object, args: tuple[object, ...]) -> None:
-        self._port.log(level, _formatted(message, args))
+    def _line(self, level: str, message: object, args: tuple[object, ...], fields: dict[str, object]) -> None:
+        self._port.log(level, _formatted(message, args, fields))
 
 
-def _formatted(message: object, args: tuple[object, ...]) -> str:
-    return str(message) % args if args else str(message)
+def _formatted(message: object, args: tuple[object, ...], fields: dict[str, object]) -> str:
+    text = str(message) % args if args else str(message)
+    return " ".join([text, *(f"{name}={_shown(value)}" for name, value in fields.items())])
+
+
+def _shown(value: object) -> str:
+    """A text of one word as it is, everything else as Python writes it."""
+    return value if isinstance(value, str) and value and not re.search(r"\s", value) else repr(value)
 
 
 @define(eq=False)

@@ -16,7 +16,7 @@ from blockx.sdk import Context, Function, function_of
 from blockx.wire.values import pack_value, unpack_value
 
 Row = Mapping[str, Any]
-Tables = Mapping[str, Mapping[Any, Row]]
+Tables = Mapping[str, Mapping[Any, Row] | Sequence[Row]]
 
 log = logging.getLogger("blockx.testing")
 
@@ -44,9 +44,10 @@ async def run(
     """What the function returns for these arguments, or the exception that it raises.
 
     Arguments and result cross the same conversion as between processes, so that what cannot cross is found here.
-    `tables` is `{name: {key: row}}`, a key of several columns being a tuple; `bundles` are whole blocks as stored, with
-    `chain_id` and `block`. Raises TypeError for arguments that do not fit the signature, UnserializableValue for values
-    that may not cross, ReadError for a table or bundle that was not given. `ctx.log` goes to `logging`.
+    `tables` is `{name: {key: row}}`, a key of several columns being a tuple, or `{name: [row, …]}` with the columns of
+    the key first in each row; `bundles` are whole blocks as stored, with `chain_id` and `block`. Raises TypeError for
+    arguments that do not fit the signature, UnserializableValue for values that may not cross, ReadError for a table or
+    bundle that was not given. `ctx.log` goes to `logging`.
     """
     described = _described(function)
     sent_args, sent_kwargs = _crossed([list(args), dict(kwargs or {})])
@@ -90,7 +91,7 @@ class _MemoryPort:
     def log(self, level: str, message: str) -> None:
         log.log(logging.getLevelNamesMapping()[level.upper()], "%s", message)
 
-    def _rows(self, table: str) -> Mapping[Any, Row]:
+    def _rows(self, table: str) -> Mapping[Any, Row] | Sequence[Row]:
         rows = self.tables.get(table)
         if rows is None:
             raise ReadError(f"there is no table {table!r}{nearest(table, self.tables)}; give it to run(tables=...)")
@@ -98,12 +99,13 @@ class _MemoryPort:
 
     def _get_many(self, table: str, keys: list[Any], columns: list[str] | None) -> list[Row | None]:
         rows = self._rows(table)
-        found = [rows.get(tuple(key) if isinstance(key, list) else key) for key in keys]
+        found = [_row_of(rows, tuple(key) if isinstance(key, list) else key) for key in keys]
         return [None if row is None else _columns_of(row, columns, table) for row in found]
 
     def _scan(self, table: str, where: list[Any], order: list[str], limit: int | None) -> list[Row]:
         rows = self._rows(table)
-        passing = [row for row in rows.values() if all(_passes(row, entry, table) for entry in where)]
+        listed = rows.values() if isinstance(rows, Mapping) else rows
+        passing = [row for row in listed if all(_passes(row, entry, table) for entry in where)]
         for name in reversed(order):
             column = name.removeprefix("-")
             passing.sort(key=partial(_sort_key, column, table), reverse=name != column)
@@ -115,6 +117,13 @@ class _MemoryPort:
             if bundle["chain_id"] == chain_id and bundle["block"][part] == block:
                 return bundle
         raise ReadError(f"there is no bundle of block {block} of chain {chain_id}; give it to run(bundles=...)")
+
+
+def _row_of(rows: Mapping[Any, Row] | Sequence[Row], key: Any) -> Row | None:
+    if isinstance(rows, Mapping):
+        return rows.get(key)
+    values = key if isinstance(key, tuple) else (key,)
+    return next((row for row in rows if tuple(row.values())[: len(values)] == values), None)
 
 
 def _columns_of(row: Row, columns: Sequence[str] | None, table: str) -> Row:

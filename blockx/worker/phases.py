@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 
 import structlog
@@ -12,7 +12,7 @@ from attrs import define, evolve, field, frozen
 from attrs.validators import gt
 
 from blockx.errors import CommitRefused, PluginError, ReadError, UnserializableValue
-from blockx.model import CallErrorCode, FailedCall, FailureCode, Receipt, TaskInput
+from blockx.model import CallErrorCode, FailedCall, FailureCode, Receipt, TaskInput, nearest
 from blockx.plugins import ActivationCheck, CallBuilder, CallList, Outputs, TaskContext, WriterPlugin
 from blockx.wire.values import unpack_value
 from blockx.worker.code import CodeView
@@ -25,6 +25,7 @@ from blockx.worker.results import ResultStore
 log = structlog.get_logger("blockx.worker.phases")
 
 MAX_SHOWN_ARGUMENTS = 400
+MAX_LISTED_FUNCTIONS = 20
 """Characters of a failed call's arguments in its task's result."""
 
 Step = ev.StartBuilderPhase | ev.StartCallPhase | ev.StartWriterPhase
@@ -252,13 +253,18 @@ def _unforeseen(run: TaskRun, error: Exception) -> ev.Outcome:
 
 def _unknown_function(run: TaskRun) -> FailedCall | None:
     """The first call whose function the pinned code does not have."""
-    known: Iterable[str] = run.code.functions or ()
+    known: Collection[str] = run.code.functions or ()
     for start, function, _ in run.calls.runs:
         if function not in known:
-            names = ", ".join(sorted(known)[:20]) or "none"
-            message = f"there is no function {function!r}; deployed are: {names}"
+            message = f"there is no function {function!r}{nearest(function, known)}; deployed are: {_listed(known)}"
             return FailedCall(index=start, function=function, code=CallErrorCode.FUNCTION_NOT_FOUND, message=message)
     return None
+
+
+def _listed(names: Collection[str]) -> str:
+    shown = ", ".join(sorted(names)[:MAX_LISTED_FUNCTIONS]) or "none"
+    unlisted = len(names) - MAX_LISTED_FUNCTIONS
+    return f"{shown} … and {unlisted} more" if unlisted > 0 else shown
 
 
 def _too_large(run: TaskRun) -> FailedCall | None:

@@ -86,6 +86,7 @@ async def test_a_row_that_was_read_can_be_changed_without_harm() -> None:
         ([["n", "is_null", False]], [], None, ["0xa", "0xb"]),
         ([], ["symbol", "-id"], None, ["0xc", "0xa", "0xb"]),
         ([], ["-n"], 1, ["0xb"]),
+        (None, None, None, ["0xa", "0xb", "0xc"]),
     ],
 )
 async def test_rows_are_found_by_filters(where: Any, order: Any, limit: Any, ids: list[str]) -> None:
@@ -105,6 +106,14 @@ async def test_rows_are_found_by_filters(where: Any, order: Any, limit: Any, ids
 async def test_a_filter_that_is_wrong_is_told(where: Any, reason: str) -> None:
     with pytest.raises(ReadError, match=reason):
         await run(scan, where, tables={"tokens": TOKENS})
+
+
+async def test_rows_may_be_given_as_a_list_whose_first_columns_are_the_keys() -> None:
+    tokens = [{"id": "0xa", "symbol": "A"}, {"id": "0xb", "symbol": "B"}]
+    assert await run(get, "0xb", tables={"tokens": tokens}) == {"id": "0xb", "symbol": "B"}
+    assert await run(get, "0xc", tables={"tokens": tokens}) is None
+    assert await run(get, ("0xa", "A"), tables={"tokens": tokens}) == {"id": "0xa", "symbol": "A"}
+    assert await run(scan, [["symbol", "=", "B"]], tables={"tokens": tokens}) == ["0xb"]
 
 
 async def test_an_order_by_an_unknown_column_is_told() -> None:
@@ -156,7 +165,11 @@ async def test_what_a_function_logs_goes_to_logging(caplog: pytest.LogCaptureFix
     @function
     def tell(ctx: Context) -> None:
         ctx.log.warning("%d%%", 5)
+        ctx.log.error("seen", height=7, message="m", note="two words")
 
     with caplog.at_level(logging.WARNING):
         await run(tell)
-    assert [(record.levelname, record.message) for record in caplog.records] == [("WARNING", "5%")]
+    assert [(record.levelname, record.message) for record in caplog.records] == [
+        ("WARNING", "5%"),
+        ("ERROR", "seen height=7 message=m note='two words'"),
+    ]

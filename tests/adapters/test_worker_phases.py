@@ -34,6 +34,19 @@ async def test_a_task_without_calls_runs_through_its_phases(mock_clock: MockCloc
         assert rows(worker.tables) == [ROW]
 
 
+async def test_an_unknown_function_is_told_with_the_nearest_and_how_many_there_are(
+    mock_clock: MockClock, tmp_path: Path
+) -> None:
+    async with rig(tmp_path) as worker:
+        worker.control.functions_loaded(["ff", *(f"other_{number:02}" for number in range(21))])
+        worker.submit("t", builder="ThreeCalls")
+        update = await worker.end("t")
+    assert update.result is not None
+    message = update.result.failure_message
+    assert "there is no function 'f' (did you mean 'ff'?); deployed are: ff, other_00, " in message
+    assert "other_18 … and 2 more" in message
+
+
 async def test_a_task_that_timed_out_before_its_commit_writes_nothing(mock_clock: MockClock, tmp_path: Path) -> None:
     async with rig(tmp_path) as worker:
         worker.submit("t", writer="OneRow", timeout_ms=1_000)

@@ -55,6 +55,7 @@ def test_leases_are_not_waited_for() -> None:
 
 def test_a_result_is_unfetched_until_somebody_has_seen_it() -> None:
     worker = Worker()
+    worker.bring_to(A, ev.Phase.PLUGIN)
     worker.finish(A, ev.Phase.PLUGIN)
     assert worker.core.unfetched_results == 1
     worker.feed(ev.ResultDelivered(A))
