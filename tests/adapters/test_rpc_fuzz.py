@@ -243,6 +243,7 @@ class Side:
         assert not [stream_id for stream_id, stream in self.wire._h2.streams.items() if stream.open]
 
     def _handle(self, event: wire.Event) -> None:
+        assert not (self._is_client and isinstance(event, wire.RequestReceived)), "a server opens no streams"
         match event:
             case wire.RequestReceived() if len(self._open) >= LIMITS.max_concurrent_streams:
                 self.wire.refuse_stream(event.stream_id)

@@ -13,8 +13,9 @@ from hpack import hpack
 from hpack.exceptions import HPACKDecodingError
 from structlog.testing import capture_logs
 
+from blockx import errors
 from blockx.proto import worker_pb2 as pb
-from blockx.rpc import Limits, RpcServer, ServerCall, open_channel, wire
+from blockx.rpc import Channel, Limits, RpcServer, ServerCall, open_channel, wire
 from blockx.rpc.http2 import MAX_CONTINUATIONS, MAX_ENCODER_TABLE_BYTES, MAX_SETTINGS, SETTINGS_COST
 from blockx.rpc.limits import MIB
 from blockx.rpc.link import STREAMS_LOST_AT_ONCE
@@ -422,6 +423,26 @@ async def test_handlers_of_a_lost_connection_are_ended_in_small_portions(nursery
     assert 0 < most <= 2 * STREAMS_LOST_AT_ONCE
 
 
+async def test_a_server_that_opens_a_stream_ends_its_connection(nursery: trio.Nursery) -> None:
+    near, far = trio.testing.memory_stream_pair()
+    streams = [near]
+
+    async def connect() -> trio.abc.HalfCloseableStream:
+        if not streams:
+            raise OSError("there is only one connection")
+        return streams.pop()
+
+    channel = Channel("test:1", connect=connect)
+    nursery.start_soon(channel.run)
+    await far.send_all(f.settings() + f.request(2, data=GOOD))
+    with capture_logs() as logs, pytest.raises(errors.ConnectionFailed, match="only one connection"):
+        await channel.unary(REQUEST_SLOT, pb.RequestTaskSlotRequest())
+    (log,) = logs
+    assert "a server opens no streams" in log["reason"]
+    channel.close()
+    await far.aclose()
+
+
 async def test_a_connection_whose_ids_are_used_up_makes_room_for_another(nursery: trio.Nursery) -> None:
     server, address = await serve(nursery)
     async with open_channel(address) as channel:
@@ -443,7 +464,7 @@ def test_what_a_peer_sets_is_kept_within_bounds() -> None:
     ours.receive_data(f.PREFACE)
     for first in range(100, 10_000, 32):
         ours.receive_data(f.settings(*((code, 1) for code in range(first, first + 32))))
-    for size in (2**32 - 1, 0, 100, 2**32 - 1, 50, 4096) * 5:
+    for size in (4096, 0, 100, 2**32 - 1, 50, 2**32 - 1) * 5:
         ours.receive_data(f.settings((1, size)))
     http2 = ours._h2
     assert len(http2.remote_settings) < 10
