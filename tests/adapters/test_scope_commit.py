@@ -161,6 +161,24 @@ async def test_a_commit_that_failed_after_its_grant_is_asked_for_again(
     assert (asked, tables.writes, scope.committed) == ([1, 1], 2, True)
 
 
+async def test_a_commit_that_is_refused_when_asked_for_again_ends_the_attempts_with_nothing_written(
+    tables: WatchedTables, autojump_clock: MockClock
+) -> None:
+    asked: list[int] = []
+
+    def grant_once() -> None:
+        asked.append(1)
+        if len(asked) > 1:
+            raise CommitRefused("the task has timed out")
+
+    tables.commit_errors = [PluginError("the commit was aborted", retryable=True)]
+    async with make_scope(tables, begin_commit=grant_once) as scope:
+        with pytest.raises(CommitRefused, match="timed out"):
+            await write(scope.writer_io, ROW)
+        assert not scope.committed
+    assert (asked, tables.writes, tables.rows("balances")) == ([1, 1], 2, [])
+
+
 async def test_a_row_that_does_not_fit_names_its_call_and_nothing_is_written(tables: WatchedTables) -> None:
     async with make_scope(tables) as scope:
         transaction = scope.writer_io.transaction()
