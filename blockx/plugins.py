@@ -205,10 +205,10 @@ class Transaction(Protocol):
     ) -> None:
         """Insert or update full rows by key; of several rows with one key the last wins.
 
-        `replace` also deletes the rows with these column values that are not upserted here; all upserts of one table
-        must agree in it. `call` is the index of the call that returned these rows, for errors to name. An unknown table
-        or a row that does not fit is a PluginError when the block is left, naming call, column and value; nothing is
-        written then.
+        `replace` also deletes the rows with these column values that are not upserted here; all rows must have them,
+        and all upserts of one table must agree in it. `call` is the index of the call that returned these rows, for
+        errors to name. An unknown table or a row that does not fit is a PluginError when the block is left, naming
+        call, column and value; nothing is written then.
         """
         ...
 

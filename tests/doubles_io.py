@@ -81,8 +81,8 @@ class WatchedTables:
         self._begin()
         return self.store.scan(table, where, order, limit)
 
-    def check_rows(self, table: str, rows: Sequence[Row]) -> None:
-        self.store.check_rows(table, rows)
+    def check_rows(self, table: str, rows: Sequence[Row], replace: Mapping[str, Any] | None = None) -> None:
+        self.store.check_rows(table, rows, replace)
 
     def write(self, writes: Sequence[TableWrite], before_commit: Callable[[], None]) -> dict[str, WriteCounts]:
         self.writes += 1

@@ -80,6 +80,23 @@ class TableCoder:
             self._refuse_unknown(row, index)
         return tuple([self._encode(name, coder, required, row, index) for name, coder, required in self._row_plan])
 
+    def encode_rows(self, rows: Sequence[object], replace: Mapping[str, Any] | None) -> list[tuple[Any, ...]]:
+        """All rows as `encode_row` makes them. Raises RowError also for one with other values than `replace`."""
+        encoded = [self.encode_row(row, index) for index, row in enumerate(rows)]
+        if replace is not None:
+            self._check_scope(rows, encoded, replace)
+        return encoded
+
+    def _check_scope(self, rows: Sequence[Any], encoded: Sequence[tuple[Any, ...]], replace: Mapping[str, Any]) -> None:
+        order = list(self.table.columns)
+        for name, wanted in self.encode_scope(replace).items():
+            place = order.index(name)
+            for index, row in enumerate(encoded):
+                if row[place] != wanted:
+                    where = f"{self._row(index)}: column {name!r}"
+                    given = f"{shown(replace[name])}, as in replace, not {shown(rows[index].get(name))}"
+                    raise RowError(f"{where} must be {given}", row=index, column=name)
+
     def _encode(self, name: str, coder: Coder, required: bool, row: Mapping[str, Any], index: int) -> Any:
         value = row.get(name)
         if value is None:

@@ -16,6 +16,7 @@ __all__ = [
     "BUSY_TIMEOUT_MS",
     "MAX_WAL_BYTES",
     "database_path",
+    "file_identity",
     "is_missing_table",
     "is_retryable",
     "open_engine",
@@ -108,6 +109,15 @@ def is_retryable(error: sa.exc.DBAPIError) -> bool:
 def is_missing_table(error: sa.exc.DBAPIError) -> bool:
     """Whether a table is not in the database (SQLite has no code of its own for it)."""
     return _code(error) == sqlite3.SQLITE_ERROR and "no such table" in str(error.orig)
+
+
+def file_identity(path: Path) -> tuple[int, int] | None:
+    """What tells the file at this path from another one that takes its place; None: nobody can tell."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def wal_bytes(path: Path) -> int:

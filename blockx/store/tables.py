@@ -20,7 +20,15 @@ from blockx.errors import ConfigError, PluginError, ReadError, Unavailable
 from blockx.store.apply import ApplyReport, apply_schema, kept_definitions
 from blockx.store.rows import Row, RowError, TableCoder, Unfit, shown, unknown_table
 from blockx.store.schema import ColumnDef, Schema, TableDef, load_schema
-from blockx.store.sqlite import MAX_WAL_BYTES, database_path, is_missing_table, is_retryable, open_engine, wal_bytes
+from blockx.store.sqlite import (
+    MAX_WAL_BYTES,
+    database_path,
+    file_identity,
+    is_missing_table,
+    is_retryable,
+    open_engine,
+    wal_bytes,
+)
 from blockx.store.statements import TableStatements
 from blockx.store.write import TableWrite, WriteCounts, encode_write, run_write
 
@@ -52,9 +60,14 @@ class TableStore:
 
     _engine: sa.Engine
     _path: Path
+    _file: tuple[int, int] | None = field(init=False)
     _known: _Known = field(factory=_Known, init=False)
     _write_lock: threading.Lock = field(factory=threading.Lock, init=False)
     _is_closed: bool = field(default=False, init=False)
+
+    @_file.default
+    def _opened_file(self) -> tuple[int, int] | None:
+        return file_identity(self._path)
 
     @classmethod
     def open(cls, url: str, *, must_exist: bool = False) -> TableStore:
@@ -121,12 +134,14 @@ class TableStore:
         """The first rows by key, for people to look at. Raises ReadError."""
         return self.scan(table, limit=limit)
 
-    def check_rows(self, table: str, rows: Sequence[Row]) -> None:
-        """Raise RowError for the first row that does not fit its table, PluginError for an unknown table."""
+    def check_rows(self, table: str, rows: Sequence[Row], replace: Mapping[str, Any] | None = None) -> None:
+        """Raise RowError for a row that does not fit its table or lies outside of `replace`.
+
+        An unknown table is a PluginError.
+        """
         with self._writing(f"table {table!r}"), self._engine.connect() as connection:
             coder = self._table(connection, table).coder
-        for index, row in enumerate(rows):
-            coder.encode_row(row, index)
+        coder.encode_rows(rows, replace)
 
     def write(self, writes: Sequence[TableWrite], before_commit: Callable[[], None]) -> dict[str, WriteCounts]:
         """Do all writes in one transaction, and count per table.
@@ -176,7 +191,7 @@ class TableStore:
     def _applying(self) -> Iterator[None]:
         """Everything that goes wrong in the database becomes Unavailable."""
         try:
-            self._check_open()
+            self._check_usable()
             yield
         except sa.exc.DBAPIError as error:
             raise Unavailable(f"the schema could not be applied to {self._path}: {error.orig}") from error
@@ -185,7 +200,7 @@ class TableStore:
     def _reading(self, what: str) -> Iterator[sa.Connection]:
         """A connection for one read; everything that goes wrong becomes a ReadError about `what`."""
         try:
-            self._check_open()
+            self._check_usable()
             with self._engine.connect() as connection:
                 yield connection
         except (Unfit, ConfigError, Unavailable) as error:
@@ -197,7 +212,7 @@ class TableStore:
     def _writing(self, what: str) -> Iterator[None]:
         """Everything that goes wrong in the database becomes a PluginError about `what`."""
         try:
-            self._check_open()
+            self._check_usable()
             yield
         except (Unfit, ConfigError, Unavailable) as error:
             raise PluginError(str(error)) from None
@@ -206,9 +221,12 @@ class TableStore:
                 _sentence(f"{what} could not be written", error), retryable=is_retryable(error)
             ) from error
 
-    def _check_open(self) -> None:
+    def _check_usable(self) -> None:
+        """Also right before COMMIT: what a kept connection writes to a file that has lost its name is lost with it."""
         if self._is_closed:
             raise Unavailable(f"the table store {self._path} is closed")
+        if self._file is None or file_identity(self._path) != self._file:
+            raise Unavailable(f"the database file {self._path} is gone or was replaced; restart the worker")
 
     def _table(self, connection: sa.Connection, name: str) -> TableStatements:
         tables = self._tables(connection)

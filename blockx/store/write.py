@@ -56,7 +56,7 @@ class EncodedWrite:
 def encode_write(statements: TableStatements, write: TableWrite) -> EncodedWrite:
     """Check everything. Raises RowError for a row, PluginError for a key or scope that does not fit the table."""
     coder = statements.coder
-    encoded = [coder.encode_row(row, index) for index, row in enumerate(write.rows)]
+    encoded = coder.encode_rows(write.rows, write.replace)
     rows = {coder.key_of(row): row for row in encoded}
     try:
         keys = {coder.encode_key(key) for key in write.delete_keys}

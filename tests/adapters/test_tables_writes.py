@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blockx.errors import CommitRefused, PluginError, Unavailable
+from blockx.errors import CommitRefused, PluginError, ReadError, Unavailable
 from blockx.store.tables import RowError, Schema, TableStore, TableWrite, WriteCounts
 from tests.adapters.table_samples import ids, put, row, table_store
 
@@ -68,6 +69,20 @@ def test_replace_removes_what_is_no_longer_in_its_scope_and_nothing_else(tmp_pat
         assert [(found["part"], found["id"]) for found in store.show("everything")] == [("a", 2), ("a", 4), ("b", 9)]
 
 
+def test_a_row_outside_of_its_scope_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    with table_store(tmp_path) as store:
+        put(store, "everything", [row(1)])
+        rows = [row(2, number=1), row(3, number="0x1"), {"part": "b", "id": 4, "number": 1}]
+        for refused in (rows, [row(5)]):
+            with pytest.raises(
+                RowError, match=r"^row \d for .*: column '(part|number)' must be .*, as in replace"
+            ) as e:
+                put(store, "everything", refused, replace={"part": "a", "number": 1})
+            assert (e.value.row, e.value.retryable) == (len(refused) - 1, False)
+        assert ids(store.show("everything")) == [1]
+        assert put(store, "everything", rows[:2], replace={"number": 1}) == WriteCounts(written=2)
+
+
 def test_replace_without_rows_empties_its_scope(tmp_path: Path) -> None:
     with table_store(tmp_path) as store:
         put(store, "everything", [row(1, number=5), row(2, number=6), row(3)])
@@ -114,7 +129,8 @@ def test_the_table_ends_as_a_plain_model_says(tmp_path: Path) -> None:
             put(store, "everything", [], replace={"part": "a"})
             put(store, "everything", [], replace={"part": "b"})
             model: dict[tuple[str, int], Any] = {}
-            for new, gone, scope in batch:
+            for listed, gone, scope in batch:
+                new = [one for one in listed if scope is None or one["part"] == scope["part"]]
                 after = {key: note for key, note in model.items() if key not in gone}
                 mine = {(one["part"], one["id"]): one["note"] for one in new}
                 if scope is not None:
@@ -307,3 +323,49 @@ def test_values_never_become_sql(tmp_path: Path) -> None:
         ]
         assert len(store.scan("everything", [["note", "=", evil], ["part", "in", [evil]]])) == 1
         assert set(store.schema()) == {"balances", "everything"}
+
+
+def _delete(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def _replace(path: Path) -> None:
+    copy = path.with_name("copy.db")
+    copy.write_bytes(path.read_bytes())
+    copy.rename(path)
+
+
+def _leave_no_folder(path: Path) -> None:
+    path.parent.rename(path.parent.with_name("moved"))
+
+
+@pytest.mark.parametrize("spoil", [_delete, _replace, _leave_no_folder])
+def test_a_database_file_that_is_gone_or_was_replaced_is_neither_written_nor_read(
+    tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with table_store(folder) as store:
+        put(store, "everything", [row(1)])
+        schema = Schema(store.schema())
+        spoil(folder / "t.db")
+        gone = rf"^the database file {folder}/t\.db is gone or was replaced; restart the worker$"
+        with pytest.raises(PluginError, match=gone) as write:
+            put(store, "everything", [row(2)])
+        with pytest.raises(ReadError, match=gone) as read:
+            store.get_many("everything", [("a", 1)])
+        with pytest.raises(Unavailable, match=gone):
+            store.apply(schema)
+        assert not write.value.retryable
+        assert not read.value.retryable
+
+
+@pytest.mark.parametrize("spoil", [_delete, _replace])
+def test_a_database_file_that_goes_during_a_write_is_not_committed_to(
+    tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    with table_store(tmp_path) as store:
+        put(store, "everything", [row(1)])
+        with pytest.raises(PluginError, match="is gone or was replaced"):
+            store.write([TableWrite("everything", [row(2)])], lambda: spoil(tmp_path / "t.db"))

@@ -93,6 +93,30 @@ async def test_replace_without_any_row_empties_the_scope(tables: WatchedTables) 
     assert tables.rows("transfers") == [transfer(0, "0x2")]
 
 
+@pytest.mark.parametrize("block_id", ["0x2", "0x1 "])
+async def test_a_row_outside_of_the_scope_fails_the_task_and_nothing_is_written(
+    tables: WatchedTables, block_id: str
+) -> None:
+    tables.put("transfers", transfer(5))
+    outputs = [transfer(0), [transfer(1), transfer(2, block_id)]]
+    message = (
+        f"^the output of call 1 does not fit: row 1 for table 'transfers': column 'block_id' must be '0x1', "
+        f"as in replace, not '{block_id}'$"
+    )
+    with pytest.raises(PluginError, match=message) as caught:
+        await run(make_scope(tables), {"table": "transfers", "replace": {"block_id": "0x1"}}, *outputs)
+    assert not caught.value.retryable
+    assert tables.rows("transfers") == [transfer(5)]
+
+
+async def test_a_scope_and_its_rows_may_spell_a_value_differently(tables: WatchedTables) -> None:
+    tables.put("balances", {"owner": "old", "amount": 16}, {"owner": "none", "amount": None})
+    report = await run(make_scope(tables), {"table": "balances", "replace": {"amount": "0x10"}}, {**ANN, "amount": 16})
+    assert report["tables"]["balances"] == counts(written=1, deleted=1)
+    await run(make_scope(tables), {"table": "balances", "replace": {"amount": None}}, {"owner": "bob"})
+    assert tables.rows("balances") == [{**ANN, "amount": 16}, {"owner": "bob", "amount": None}]
+
+
 @pytest.mark.parametrize(
     ("bad", "message"),
     [

@@ -23,8 +23,8 @@ class Tables(Protocol):
 
     def scan(self, table: str, where: Where = (), order: Sequence[str] = (), limit: int | None = None) -> list[Row]: ...
 
-    def check_rows(self, table: str, rows: Sequence[Row]) -> None:
-        """Raise RowError for the first row that does not fit."""
+    def check_rows(self, table: str, rows: Sequence[Row], replace: Mapping[str, Any] | None = None) -> None:
+        """Raise RowError for a row that does not fit, or lies outside of `replace`."""
         ...
 
     def write(self, writes: Sequence[TableWrite], before_commit: Callable[[], None]) -> dict[str, WriteCounts]:

@@ -90,18 +90,18 @@ class TableTransaction:
     def _explained(self, tables: Tables, error: RowError) -> PluginError:
         """The same error in terms of calls: whose output it is, and which row of that output."""
         for table, pending in self._pending.items():
-            refused = _refusal(tables, table, pending.rows)
+            refused = _refusal(tables, table, pending.rows, pending.replace)
             if refused is None:
                 continue
             call, rows = pending.origin_of(refused.row)
             origin = "" if call is None else f"the output of call {call} does not fit: "
-            return PluginError(f"{origin}{_refusal(tables, table, rows) or refused}")
+            return PluginError(f"{origin}{_refusal(tables, table, rows, pending.replace) or refused}")
         return error
 
 
-def _refusal(tables: Tables, table: str, rows: Sequence[Row]) -> RowError | None:
+def _refusal(tables: Tables, table: str, rows: Sequence[Row], replace: Mapping[str, Any] | None) -> RowError | None:
     try:
-        tables.check_rows(table, rows)
+        tables.check_rows(table, rows, replace)
     except RowError as error:
         return error
     return None
