@@ -25,7 +25,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from blockx import PluginConfig, TaskFailed, TaskInput
-from blockx.store.bundles import BundleStore, import_file
+from blockx.store.bundle_import import import_file
+from blockx.store.bundles import BundleStore
 from blockx.telemetry.logs import setup_logs
 from blockx.testing import local_cluster
 from blockx.testing.sample_chain import SampleChain
@@ -122,7 +123,7 @@ def summary(chain: SampleChain, found: Totals, timing: Timing) -> Table:
         "sum of all values, compared exactly": f"{found.value_sum:.6e}",
         "import": f"{timing.importing_s:.1f} s",
         "index, cluster start included": f"{timing.indexing_s:.1f} s",
-        "": f"{chain.blocks / timing.indexing_s:,.0f} blocks/s, {calls / timing.indexing_s:,.0f} calls/s",
+        "speed": f"{chain.blocks / timing.indexing_s:,.0f} blocks/s, {calls / timing.indexing_s:,.0f} calls/s",
     }
     for name, value in rows.items():
         table.add_row(name, value)
@@ -141,6 +142,12 @@ def run(chain: SampleChain, directory: Path, console: Console) -> int:
     return 0
 
 
+def whereabouts(options: argparse.Namespace) -> str:
+    if options.keep is None:
+        return "database and bundles are gone again; --keep DIR leaves them to look at"
+    return f"look at it: blockx tables show transfers --database sqlite:///{options.keep / 'blockx.db'}"
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--blocks", type=int, default=300, help="length of the sample chain")
@@ -153,7 +160,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="blockx-demo-") as temporary:
         directory = options.keep or Path(temporary)
         directory.mkdir(parents=True, exist_ok=True)
-        return run(chain, directory, console)
+        exit_code = run(chain, directory, console)
+    console.print(whereabouts(options), soft_wrap=True)
+    return exit_code
 
 
 if __name__ == "__main__":

@@ -59,8 +59,21 @@ def submit_and_watch(worker_addr: str, task: Any, slot_id: str) -> Any:
         raise RuntimeError("the watch ended before the task did")
 
 
-def main() -> int:
-    coordinator_addr, path = sys.argv[1:]
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 2:
+        print("usage: client.py COORDINATOR_HOST:PORT TASK.json", file=sys.stderr)
+        return 2
+    try:
+        return run(*arguments)
+    except (OSError, ValueError, KeyError) as error:
+        print(f"{arguments[1]} is no task that can be read: {error!r}", file=sys.stderr)
+        return 2
+    except grpc.RpcError as error:
+        print(f"{arguments[0]}: {error.code().name}: {error.details()}", file=sys.stderr)
+        return 3
+
+
+def run(coordinator_addr: str, path: str) -> int:
     task = read_task(path)
     reservation = reserve(coordinator_addr, task.task_id)
     update = submit_and_watch(reservation.worker_addr, task, reservation.slot_id)
@@ -74,4 +87,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -47,6 +47,22 @@ def test_the_stock_grpcio_client_gets_the_same(hello: Server) -> None:
     assert json.loads(ended.stdout) == ["hello ct2", "hello blockx"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ([], 2, "usage: "),
+        (["127.0.0.1:1", "no-such-file.json"], 2, "no-such-file.json"),
+        (["127.0.0.1:1", str(EXAMPLES / "hello.json")], 3, "127.0.0.1:1"),
+    ],
+)
+def test_the_stock_grpcio_client_says_what_is_wrong(arguments: list[str], code: int, words: str) -> None:
+    command = [sys.executable, str(EXAMPLES / "grpcio_client" / "client.py"), *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == code
+    assert words in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 def test_the_erc20_example_indexes_blocks_step_by_step(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +96,10 @@ def test_the_demo_writes_exactly_what_the_sample_chain_holds(tmp_path: Path) -> 
     assert "exactly what the chain holds" in ended.stdout
     transfers = len(list(SampleChain(blocks=25).transfers()))
     assert f"{transfers:,}" in ended.stdout
+    assert "speed" in ended.stdout
+    url = f"sqlite:///{tmp_path / 'blockx.db'}"
+    assert f"blockx tables show transfers --database {url}" in ended.stdout
+    assert run(["tables", "show", "transfers", "--database", url]) == 0
 
 
 def test_the_demo_notices_a_row_that_should_not_be_there(tmp_path: Path) -> None:
