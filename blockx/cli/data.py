@@ -19,7 +19,7 @@ from blockx.cli.options import Command, Group, bundles_option, config_option, da
 from blockx.errors import ConfigError
 
 if TYPE_CHECKING:
-    from blockx.store.bundles import ImportReport
+    from blockx.store.bundle_import import ImportReport
     from blockx.store.settings import StoreSettings
     from blockx.store.tables import TableStore
 
@@ -118,7 +118,8 @@ def import_bundles(
     \b
     Example:  blockx bundles import sample.jsonl.gz
     """
-    from blockx.store.bundles import BundleStore, import_file
+    from blockx.store.bundle_import import import_file
+    from blockx.store.bundles import BundleStore
 
     store = BundleStore.open(_places(config_file, bundles=bundles).bundles)
     reports = {}

@@ -21,6 +21,7 @@ __all__ = [
     "check_bundle",
     "context_of",
     "rows_of",
+    "same_content",
     "split",
     "whole",
 ]
@@ -191,6 +192,21 @@ def whole(outer: Outer) -> dict[str, Any]:
         elif name != "chain_id":
             out[name] = _parsed(_ANY, raw, f"$.{name}")
     return out
+
+
+def same_content(one: bytes, other: bytes) -> bool:
+    """Whether two checked bundles say the same: in whatever order of keys, spelling of quantities and case of ids.
+
+    Raises BadBundle for one that is none.
+    """
+    return one == other or _normal(one) == _normal(other)
+
+
+def _normal(data: bytes) -> bytes:
+    outer = split(data)
+    context, bundle = context_of(outer), whole(outer)
+    bundle["block"] |= {"id": context.id, "parent_id": context.parent_id}
+    return msgspec.json.encode(bundle, order="deterministic")
 
 
 def int_of(value: int | str) -> int:

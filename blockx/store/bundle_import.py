@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from attrs import define, field, frozen
 
 from blockx.errors import InvalidArgument
 from blockx.store.bundle_container import GZIP_MAGIC, ZSTD_MAGIC
 from blockx.store.bundle_format import MAX_BUNDLE_BYTES, BadBundle, context_of, split
-
-if TYPE_CHECKING:
-    from blockx.store.bundles import BundleStore
+from blockx.store.bundles import BundleStore
 
 __all__ = ["MAX_LISTED_REFUSALS", "ImportReport", "Refusal", "import_file"]
 
@@ -55,6 +53,10 @@ class _Tally:
     refused_count: int = 0
     by_chain: dict[int, int] = field(factory=dict)
 
+    @property
+    def is_empty(self) -> bool:
+        return not (self.known or self.refused_count or self.by_chain)
+
     def refuse(self, line: int, reason: str) -> None:
         self.refused_count += 1
         if len(self.refused) < MAX_LISTED_REFUSALS:
@@ -79,21 +81,26 @@ def import_file(
 ) -> ImportReport:
     """Import every bundle of a `.jsonl` or `.jsonl.gz` file; memory is bound by one line.
 
-    A line that is no whole bundle, or of another chain than `chain_id`, is refused and passed over; a file that breaks
-    off (a damaged gzip stream) ends the import. What came before stays. After each line, and at the end, `progress` is
+    A line that is no whole bundle, of another chain than `chain_id`, or a block that is stored with other content, is
+    refused and passed over; a file that breaks off (a damaged gzip stream) ends the import, and one without any bundle
+    is refused. What came before stays. After each line, and at the end, `progress` is
     told how many bytes of the file are done, and how many there are in all.
     Raises InvalidArgument if the file cannot be read, Unavailable if the store cannot be written.
     """
-    tally = _Tally()
+    tally, report_progress = _Tally(), progress or _no_progress
     with _opened(Path(path)) as (raw, stream):
-        total_bytes = Path(path).stat().st_size
+        total_bytes = os.fstat(raw.fileno()).st_size
         for number, line in _numbered(stream, tally):
             _import_line(store, number, line, chain_id, tally)
-            if progress is not None:
-                progress(raw.tell(), total_bytes)
-    if progress is not None:
-        progress(total_bytes, total_bytes)
+            report_progress(raw.tell() if raw.seekable() else total_bytes, total_bytes)
+    report_progress(total_bytes, total_bytes)
+    if tally.is_empty:
+        tally.refuse(1, "there is no bundle in it")
     return tally.report()
+
+
+def _no_progress(done_bytes: int, total_bytes: int) -> None:
+    """Nobody watches."""
 
 
 @contextmanager
@@ -104,8 +111,7 @@ def _opened(path: Path) -> Iterator[tuple[io.BufferedReader, _Stream]]:
     except OSError as error:
         raise InvalidArgument(f"{path} cannot be read: {error.strerror}") from None
     with raw:
-        magic = raw.read(4)
-        raw.seek(0)
+        magic = _first_bytes(raw, path)
         if magic == ZSTD_MAGIC:
             raise InvalidArgument(f"{path} is compressed with zstd, which this version does not read; use gzip")
         if not magic.startswith(GZIP_MAGIC):
@@ -113,6 +119,14 @@ def _opened(path: Path) -> Iterator[tuple[io.BufferedReader, _Stream]]:
             return
         with gzip.GzipFile(fileobj=raw) as stream:
             yield raw, stream
+
+
+def _first_bytes(raw: io.BufferedReader, path: Path) -> bytes:
+    """What the file begins with, left in it: a pipe cannot be wound back."""
+    try:
+        return raw.peek(len(ZSTD_MAGIC))[: len(ZSTD_MAGIC)]
+    except OSError as error:
+        raise InvalidArgument(f"{path} cannot be read: {error.strerror}") from None
 
 
 def _numbered(stream: _Stream, tally: _Tally) -> Iterator[tuple[int, bytes]]:

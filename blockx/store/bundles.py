@@ -1,8 +1,8 @@
 """Bundles in a local directory: one gzip JSON object a block, found by chain and block id or by height.
 
-Keys: `{chain_id}/{block_id}` holds the bundle, and an empty object under `heights/` names each (height, id), so that
-imports may run side by side and no object is ever rewritten. All methods are synchronous and may be called from
-several threads at once.
+Keys: `{chain_id}/{block_id}` holds the bundle, and an empty object under `heights/` names each (height, id). Imports
+may run side by side: a bundle is never rewritten, and a name only by itself. All methods are synchronous and may be
+called from several threads at once.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from blockx.store.bundle_format import (
     check_bundle,
     context_of,
     rows_of,
+    same_content,
     split,
     whole,
 )
-from blockx.store.bundle_import import ImportReport, Refusal, import_file
 from blockx.store.bundle_index import HeightIndex
 
 __all__ = [
@@ -43,9 +43,6 @@ __all__ = [
     "BadBundle",
     "BundleEntry",
     "BundleStore",
-    "ImportReport",
-    "Refusal",
-    "import_file",
 ]
 _STORAGE_ERRORS = (OSError, obstore.exceptions.BaseError)
 
@@ -90,9 +87,10 @@ class BundleStore:
             raise Unavailable(f"bundle directory {path} cannot be used: {_reason(error)}") from None
 
     def put(self, bundle: Mapping[str, Any] | bytes) -> bool:
-        """Keep one bundle, as a dict or as JSON bytes; False if one of this chain and block is there already.
+        """Keep one bundle, as a dict or as JSON bytes; False if it is there already.
 
-        Raises BadBundle if it is none, Unavailable if it could not be written; then nothing of it is to be seen.
+        Raises BadBundle if it is none, or if this block is stored with other content; Unavailable if it could not be
+        written. Then nothing of it is to be seen.
         """
         data = bundle if isinstance(bundle, bytes) else _as_json(bundle)
         if len(data) > MAX_BUNDLE_BYTES:
@@ -100,6 +98,8 @@ class BundleStore:
         block = check_bundle(data)
         try:
             is_new = self._create(_key(block.chain_id, block.id), pack(data))
+            if not is_new:
+                self._check_same(block, data)
             # Also for a known bundle: an import may have been cut off between the two.
             self._heights.add(block)
         except _STORAGE_ERRORS as error:
@@ -112,6 +112,16 @@ class BundleStore:
         except obstore.exceptions.AlreadyExistsError:
             return False
         return True
+
+    def _check_same(self, block: BlockContext, data: bytes) -> None:
+        try:
+            is_same = same_content(self.read(block.chain_id, block.id), data)
+        except ReadError as error:
+            if error.retryable:
+                raise Unavailable(f"what is stored of block {block.id} could not be compared: {error}") from None
+            raise BadBundle(f"what is stored of it cannot be compared, remove it to import it again: {error}") from None
+        if not is_same:
+            raise BadBundle(f"block {block.id} of chain {block.chain_id} is stored with other content")
 
     def read(self, chain_id: int, block_id: str) -> bytes:
         """One bundle's JSON.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import tracemalloc
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 
 from blockx.errors import InvalidArgument, Unavailable
 from blockx.store import bundle_import
-from blockx.store.bundles import BundleStore, ImportReport, Refusal, import_file
+from blockx.store.bundle_import import ImportReport, Refusal, import_file
+from blockx.store.bundles import BundleStore
 from tests.adapters.bundle_samples import bundle, gzipped, lines
 
 
@@ -48,8 +50,62 @@ def test_blank_lines_and_a_missing_last_newline_are_fine(store: BundleStore, tmp
     path = tmp_path / "f.jsonl"
     path.write_bytes(b"\n" + lines(*_numbered(1)) + b" \r\n" + lines(*_numbered(2)).rstrip())
     assert import_file(store, path).imported == 2
-    path.write_bytes(b"")
-    assert import_file(store, path).imported == 0
+
+
+@pytest.mark.parametrize("data", [b"", b"\n \n", gzip.compress(b"")])
+def test_a_file_without_any_bundle_is_refused(store: BundleStore, tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "f").write_bytes(data)
+    for path in (tmp_path / "f", Path("/dev/null")):
+        report = import_file(store, path)
+        assert (report.refused, report.refused_count) == ([Refusal(1, "there is no bundle in it")], 1)
+
+
+def test_a_known_block_with_other_content_is_refused_and_the_stored_one_stays(
+    store: BundleStore, tmp_path: Path
+) -> None:
+    (first,) = _numbered(1)
+    import_file(store, gzipped(tmp_path / "f.gz", lines(first)))
+    others = [{**first, "events": []}, bundle(2, _id(1)), {**first, "mine": True}]
+    report = import_file(store, gzipped(tmp_path / "g.gz", lines(*others, first)))
+    reason = f"block {_id(1)} of chain 1 is stored with other content"
+    assert report.refused == [Refusal(line, reason) for line in (1, 2, 3)]
+    assert (report.imported, report.known) == (0, 1)
+    assert json.loads(store.read(1, _id(1))) == first
+    assert store.ids_at(1, range(3)) == {1: [_id(1)]}
+
+
+def test_order_of_keys_spelling_of_quantities_and_case_of_ids_are_no_other_content(
+    store: BundleStore, tmp_path: Path
+) -> None:
+    first = bundle(10, "0x" + "ab" * 32)
+    again = bundle(10, "0x" + "AB" * 32, chain_id="1")
+    again["block"]["height"] = "0xa"
+    again["txs"][0] = dict(reversed(again["txs"][0].items())) | {"nonce": 3}
+    import_file(store, gzipped(tmp_path / "f.gz", lines(first)))
+    assert import_file(store, gzipped(tmp_path / "g.gz", lines(dict(reversed(again.items()))))).known == 1
+
+
+def test_a_block_whose_stored_bundle_is_broken_is_refused(store: BundleStore, tmp_path: Path) -> None:
+    path = gzipped(tmp_path / "f.gz", lines(*_numbered(1)))
+    import_file(store, path)
+    (tmp_path / "bundles" / "1" / _id(1)).write_bytes(b"no gzip")
+    (refusal,) = import_file(store, path).refused
+    assert refusal.reason.startswith(
+        "what is stored of it cannot be compared, remove it to import it again: the bundle"
+    )
+
+
+def test_a_pipe_can_be_imported(store: BundleStore, tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading), os.fdopen(writing, "wb") as pipe:
+        pipe.write(gzip.compress(lines(*_numbered(1, 2))))
+        pipe.close()
+        assert import_file(store, f"/dev/fd/{reading}", progress=lambda done, total: None).imported == 2
+
+
+def test_a_file_that_cannot_be_read_is_named(store: BundleStore) -> None:
+    with pytest.raises(InvalidArgument, match=r"^/proc/self/mem cannot be read: Input/output error$"):
+        import_file(store, "/proc/self/mem")
 
 
 def test_bad_lines_are_refused_with_number_and_reason_and_the_rest_is_imported(

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from blockx.store.bundles import BundleStore, import_file
+from blockx.store.bundle_import import import_file
+from blockx.store.bundles import BundleStore
 
 SOURCES = ("txs", "events", "traces", "error_traces")
 

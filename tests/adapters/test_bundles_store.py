@@ -34,7 +34,9 @@ def _file(store: BundleStore, block_id: str = BLOCK_ID) -> Path:
 
 
 def test_a_bundle_is_kept_once(store: BundleStore) -> None:
-    assert not store.put(bundle(txs=[]))
+    assert not store.put(bundle())
+    with pytest.raises(BadBundle, match=f"block {BLOCK_ID} of chain 1 is stored with other content"):
+        store.put(bundle(txs=[]))
     assert len(store.part(1, BLOCK_ID, "txs")[1]) == 1
 
 

@@ -11,7 +11,8 @@ import pytest
 import trio
 
 from blockx import PluginConfig, TaskInput
-from blockx.store.bundles import BundleStore, import_file
+from blockx.store.bundle_import import import_file
+from blockx.store.bundles import BundleStore
 from blockx.store.tables import TableStore
 from blockx.testing import local_cluster
 from tests.e2e.tasks import FUNCTIONS, TABLES
