@@ -12,8 +12,9 @@ from blockx.worker.app import WorkerConfig
 PAGE = Path(__file__).with_name("settings.md")
 HEAD = """# Settings
 
-Each comes from the last of: its default, its line in the file given with `--config`, its environment variable, its flag
-(where a command has one). Written by `nox -s docs` from the code; change it there.
+Each comes from the last of: its default, its line in the file given with `--config` (or in `blockx.toml` in the working
+directory), its environment variable, its flag (where a command has one). Written by `nox -s docs` from the code; change
+it there.
 """
 SECTIONS: dict[str, type[Any]] = {"worker": WorkerConfig, "coordinator": CoordinatorConfig}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -45,6 +46,36 @@ def test_the_stock_grpcio_client_gets_the_same(hello: Server) -> None:
     )
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout) == ["hello ct2", "hello blockx"]
+
+
+def programs(page: str) -> list[str]:
+    """The complete programs of a page of the manual."""
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+    return [block for block in blocks if "trio.run(" in block]
+
+
+@pytest.mark.parametrize(
+    ("page", "count", "words"),
+    [
+        ("README.md", 1, ["['hello ct2', 'hello blockx']"]),
+        (
+            "docs/clients.md",
+            3,
+            ["['hello ct2', 'hello blockx']", "['hello ct2']", "['hello blockx']", "TaskState.SUCCEEDED True"],
+        ),
+    ],
+)
+def test_the_programs_of_the_manual_run(hello: Server, page: str, count: int, words: list[str]) -> None:
+    printed = ""
+    for program in programs(page):
+        assert "127.0.0.1:7070" in program
+        text = program.replace("127.0.0.1:7070", hello.addresses["coordinator"])
+        command = [sys.executable, "-c", text]
+        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        assert ended.returncode == 0, ended.stderr
+        printed += ended.stdout
+    assert len(programs(page)) == count
+    assert [word for word in words if word not in printed] == []
 
 
 @pytest.mark.parametrize(
