@@ -21,8 +21,11 @@ from blockx.rpc.stream import ClientStream
 
 _Received = TypeVar("_Received", bytes, bytes | None)
 
-#: How often a call is made anew that servers have turned away unseen.
-MAX_REPEATS = 3
+#: How often a call is made anew that servers have turned away unseen. With the pauses between, for about a second.
+MAX_REPEATS = 12
+#: Before the first repeat; doubled with each further one, up to the longest. A server that counts an ended call as still
+#: open turns several away in a row. Seconds.
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.001, 0.2
 
 
 class ResponseStream:
@@ -41,7 +44,7 @@ class ResponseStream:
         self._request = request
         self._metadata = metadata
         self._feeder: Feeder | None = None
-        self._repeats_left = MAX_REPEATS
+        self._repeats = 0
         self._timeout_s = math.inf if timeout is None else timeout
         self._response_class = GetMessageClass(method.output_type)
         self._stream: ClientStream | None = None
@@ -80,9 +83,14 @@ class ResponseStream:
             try:
                 return await link.open_stream(path, trio.current_effective_deadline(), self._metadata)
             except ConnectionFailed:  # it began to close while the call waited for its place
-                if not self._repeats_left:
+                if self._repeats == MAX_REPEATS:
                     raise
-                self._repeats_left -= 1
+            await self._pause()
+
+    async def _pause(self) -> None:
+        pause_s = min(FIRST_PAUSE_S * 2**self._repeats, LONGEST_PAUSE_S)
+        self._repeats += 1
+        await trio.sleep(pause_s)
 
     @property
     def initial_metadata(self) -> Metadata:
@@ -119,15 +127,13 @@ class ResponseStream:
                 if not self._may_repeat(error.status):
                     raise
             self._stream.release()
+            await self._pause()
             await self._open()
 
     def _may_repeat(self, status: Status) -> bool:
         """Servers turn calls away unseen when they stop, or count an ended call as still open: once more, then."""
         is_unseen = isinstance(status, ConnectionLost) and not status.may_have_arrived
-        if not is_unseen or not isinstance(self._request, Message) or not self._repeats_left:
-            return False
-        self._repeats_left -= 1
-        return True
+        return is_unseen and isinstance(self._request, Message) and self._repeats < MAX_REPEATS
 
     def _parse(self, data: bytes) -> Message:
         try:

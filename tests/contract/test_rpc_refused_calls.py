@@ -14,6 +14,7 @@ from h2.errors import ErrorCodes
 
 from blockx import errors
 from blockx.rpc import Channel
+from blockx.rpc.call import FIRST_PAUSE_S, LONGEST_PAUSE_S, MAX_REPEATS
 from tests.adapters.rpc_peers import framed
 from tests.contract.echo import UNARY, UP, Item
 
@@ -63,20 +64,27 @@ async def channel_to(server: RefusingServer, nursery: trio.Nursery) -> Channel:
     return channel
 
 
-async def test_a_call_that_is_refused_three_times_is_made_a_fourth_time(nursery: trio.Nursery) -> None:
-    server = RefusingServer(3)
+async def test_a_call_that_is_refused_is_made_again_after_growing_pauses(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    server = RefusingServer(MAX_REPEATS)
+    began = trio.current_time()
     channel = await channel_to(server, nursery)
     assert await channel.unary(UNARY, Item(text="again")) == Item()
-    assert server.seen == 4
+    assert server.seen == MAX_REPEATS + 1
+    pauses = [min(FIRST_PAUSE_S * 2**repeat, LONGEST_PAUSE_S) for repeat in range(MAX_REPEATS)]
+    assert trio.current_time() - began == pytest.approx(sum(pauses))
 
 
-async def test_a_call_that_is_refused_once_more_fails_and_has_not_arrived(nursery: trio.Nursery) -> None:
-    server = RefusingServer(4)
+async def test_a_call_that_is_refused_once_more_fails_and_has_not_arrived(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    server = RefusingServer(MAX_REPEATS + 1)
     channel = await channel_to(server, nursery)
     with pytest.raises(errors.ConnectionFailed, match="takes no more calls") as caught:
         await channel.unary(UNARY, Item(text="again"))
     assert caught.value.may_have_arrived is False
-    assert server.seen == 4
+    assert server.seen == MAX_REPEATS + 1
 
 
 async def test_requests_that_are_a_stream_are_not_sent_again(nursery: trio.Nursery) -> None:
