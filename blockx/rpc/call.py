@@ -23,8 +23,8 @@ _Received = TypeVar("_Received", bytes, bytes | None)
 
 #: How often a call is made anew that servers have turned away unseen. With the pauses between, for about a second.
 MAX_REPEATS = 12
-#: Before the first repeat; doubled with each further one, up to the longest. A server that counts an ended call as still
-#: open turns several away in a row. Seconds.
+#: Seconds before the first repeat; doubled with each further one, up to the longest. A server that counts an ended call
+#: as still open turns several away in a row.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.001, 0.2
 
 
