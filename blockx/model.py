@@ -14,11 +14,16 @@ from typing import Any, NewType
 from attrs import field, frozen
 
 from blockx.errors import InvalidArgument, TaskFailed
+from blockx.shown import shown
+from blockx.strict_json import read_json, write_json
 
 TaskId = NewType("TaskId", str)
 SlotId = NewType("SlotId", str)
 
 MAX_TASK_ID_BYTES = 256
+
+_MAX_WORD_CHARS = 200
+"""Longer words are near to nothing; comparing them takes long."""
 
 _NOT_IN_IDS = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters, and lone surrogates, which have no UTF-8."""
@@ -106,9 +111,9 @@ def _as_json_text(config: str | Mapping[str, Any]) -> str:
     if isinstance(config, str):
         return config
     if not isinstance(config, Mapping):
-        raise InvalidArgument(f"config must be a dict or JSON text, not {config!r}")
+        raise InvalidArgument(f"config must be a dict or JSON text, not {shown(config)}")
     try:
-        return json.dumps(config, ensure_ascii=False, separators=(",", ":"))
+        return write_json(config)
     except (TypeError, ValueError) as error:
         raise InvalidArgument(f"config cannot be written as JSON: {error}") from None
 
@@ -118,7 +123,7 @@ def _checked(kind: type | tuple[type, ...], words: str) -> Callable[[Any, Any, A
 
     def check(_: Any, attribute: Any, value: Any) -> None:
         if not isinstance(value, kind) or isinstance(value, bool):
-            raise InvalidArgument(f"{attribute.name} must be {words}, not {value!r}")
+            raise InvalidArgument(f"{attribute.name} must be {words}, not {shown(value)}")
 
     return check
 
@@ -165,7 +170,7 @@ class TaskInput:
         Raises InvalidArgument for bad JSON, unknown keys (naming the nearest valid one) and wrong types.
         """
         try:
-            data = json.loads(text)
+            data = read_json(text)
         except ValueError as error:
             raise InvalidArgument(f"the task is not valid JSON: {error}") from None
         keys = ("task_id", "function_call_config", "result_handler", "task_timeout_ms")
@@ -175,10 +180,10 @@ class TaskInput:
         handler = known.get("result_handler")
         timeout_ms = known.get("task_timeout_ms", 0)
         if not isinstance(timeout_ms, int) or isinstance(timeout_ms, bool):
-            raise InvalidArgument(f"taskTimeoutMs must be an integer number of milliseconds, not {timeout_ms!r}")
+            raise InvalidArgument(f"taskTimeoutMs must be an integer number of milliseconds, not {shown(timeout_ms)}")
         task_id = known.get("task_id")
         if task_id is not None and not isinstance(task_id, str):
-            raise InvalidArgument(f"task_id must be a string, not {task_id!r}")
+            raise InvalidArgument(f"task_id must be a string, not {shown(task_id)}")
         return cls(
             function_call_config=_plugin_config(known["function_call_config"], "functionCallConfig"),
             result_handler=None if handler is None else _plugin_config(handler, "resultHandler"),
@@ -191,9 +196,9 @@ def _plugin_config(data: object, where: str) -> PluginConfig:
     known = checked_keys(data, ("type", "config"), where=where)
     kind, config = known.get("type"), known.get("config", {})
     if not isinstance(kind, str):
-        raise InvalidArgument(f"{where}.type must be a string, not {kind!r}")
+        raise InvalidArgument(f"{where}.type must be a string, not {shown(kind)}")
     if not isinstance(config, (str, dict)):
-        raise InvalidArgument(f"{where}.config must be an object, not {config!r}")
+        raise InvalidArgument(f"{where}.config must be an object, not {shown(config)}")
     return PluginConfig(kind, config)
 
 
@@ -208,8 +213,10 @@ def camel_case(key: str) -> str:
     return head + "".join(part.capitalize() for part in rest)
 
 
-def nearest(word: str, candidates: Iterable[str]) -> str:
+def nearest(word: object, candidates: Iterable[str]) -> str:
     """A hint ` (did you mean 'x'?)` for an unknown word, or an empty string where nothing is near."""
+    if not isinstance(word, str) or len(word) > _MAX_WORD_CHARS:
+        return ""
     found = difflib.get_close_matches(word, list(candidates), n=1)
     return f" (did you mean {found[0]!r}?)" if found else ""
 
@@ -227,7 +234,7 @@ def checked_keys(data: object, keys: Iterable[str], *, where: str) -> dict[str, 
         name = snake_case(key)
         if name not in names:
             raise InvalidArgument(
-                f"{where} has an unknown key {key!r}{nearest(key, [*map(camel_case, names), *names])}"
+                f"{where} has an unknown key {shown(key)}{nearest(key, [*map(camel_case, names), *names])}"
             )
         if name in out:
             raise InvalidArgument(f"{where} has {name!r} in both spellings; keep one")

@@ -57,20 +57,25 @@ def a_thing(value: object) -> str:
 
 def _text(value: Any, room: int, depth: int) -> str:
     kind = type(value)
-    if kind is str or kind is bytes:
-        text = repr(value[:room])
-        return text if len(value) <= room else f"{text}…"
-    if kind is int:
-        bits = value.bit_length()
-        return repr(value) if bits <= _MAX_INT_BITS else f"an integer of {bits} bits"
     if kind in _PLAIN:
         return repr(value)
+    if issubclass(kind, int):
+        bits = int.bit_length(value)
+        return int.__repr__(value) if bits <= _MAX_INT_BITS else f"an integer of {bits} bits"
+    if issubclass(kind, str):
+        return _quoted(str.__str__(value), room)
+    if kind is bytes:
+        return _quoted(value, room)
     writer = _CONTAINERS.get(kind)
     if writer is not None:
         return writer(value, room, depth) if depth <= _MAX_DEPTH or not value else "…"
     if kind is datetime.datetime and type(value.tzinfo) in (datetime.timezone, type(None)):
         return repr(value)
     return a_thing(value)
+
+
+def _quoted(text: str | bytes, room: int) -> str:
+    return repr(text) if len(text) <= room else f"{text[:room]!r}…"
 
 
 def _list(value: list[object], room: int, depth: int) -> str:

@@ -14,6 +14,9 @@ from uuid import UUID
 
 from msgpack import ExtType, Timestamp
 
+from blockx.shown import a_thing, shown, text_of, type_name
+from blockx.strict_json import MAX_INT_DIGITS, fits_json
+
 MAX_DEPTH = 512
 """Levels of nesting that may cross: half of what msgpack's C code takes, and safe for Python's own recursion."""
 
@@ -26,6 +29,11 @@ Parts = list[Any] | tuple[Any, ...] | dict[Any, Any]
 
 _FOREIGN = frozenset((ExtType, Timestamp))
 """Msgpack's own types, which it would pack as they are: nobody could read them."""
+
+_FAULTLESS = frozenset((types.NoneType, bool, bytes, bytearray, memoryview, Decimal, UUID))
+
+_SHOWN_STEPS = 6
+"""Of a longer path to a part, so many first and last steps are told."""
 
 _STR = frozenset((str,))
 _SUBCLASSED_LEAVES = (int, float, str, bytes, Decimal, datetime, UUID)
@@ -92,36 +100,72 @@ def _values(parts: Parts) -> Iterable[object]:
     return parts.values() if type(parts) is dict else parts
 
 
+_Path = tuple["_Path | None", object]
+"""The steps to a part: those to what it is in, and its own, which is an index or a key."""
+
+
 def first_fault(root: object, *, for_json: bool = False) -> str | None:
     """`path: what is wrong there` for the first part that may not cross, or that JSON cannot hold."""
-    pending: list[tuple[object, str, int]] = [(root, "value", 1)]
-    while pending:
-        node, path, depth = pending.pop()
-        try:
-            parts = as_container(node)
-            reason = _refuse_leaf(node, for_json) if parts is None else _refuse_container(parts, depth)
-        except Exception as error:  # from a property, an iterator or a time zone of the user's
-            return f"{path}: reading {_a(node)} raised {type(error).__name__}: {error}"
-        if reason is not None:
-            return f"{path}: {reason}"
+    pending: list[tuple[Iterator[tuple[object, object]], _Path | None]] = []
+    reason, parts = _looked_at(root, 1, for_json)
+    path: _Path | None = None
+    while reason is None:
         if parts is not None:
-            pending.extend(reversed([(part, path + step, depth + 1) for step, part in _steps(parts)]))
-    return None
+            pending.append((_steps(parts), path))
+        if not pending:
+            return None
+        steps, inside = pending[-1]
+        for step, part in steps:
+            if not _is_plain(part, for_json):  # most are: nothing else is done for each of what may be millions
+                path = inside, step
+                reason, parts = _looked_at(part, len(pending) + 1, for_json)
+                break
+        else:
+            pending.pop()
+            parts = None
+    return f"value{_written(path)}: {reason}"
 
 
-def _steps(parts: Parts) -> Iterator[tuple[str, object]]:
-    if isinstance(parts, dict):
-        return ((f"[{_short(key)}]", part) for key, part in parts.items())
-    return ((f"[{index}]", part) for index, part in enumerate(parts))
+def _is_plain(part: object, for_json: bool) -> bool:
+    """Whether this is certainly no fault and has no parts."""
+    kind = type(part)
+    if kind is int:
+        return not for_json or fits_json(part)  # type: ignore[arg-type]  # mypy does not narrow by exact type
+    return kind in _FAULTLESS or (kind is float and (not for_json or math.isfinite(part)))  # type: ignore[arg-type]
+
+
+def _looked_at(node: object, depth: int, for_json: bool) -> tuple[str | None, Parts | None]:
+    """What is wrong with a value itself, and its parts, if it has any."""
+    try:
+        parts = as_container(node)
+        return _refuse_leaf(node, for_json) if parts is None else _refuse_container(parts, depth), parts
+    except Exception as error:  # from a property, an iterator or a time zone of the user's
+        return f"reading {a_thing(node)} raised {type_name(type(error))}: {text_of(error)}", None
+
+
+def _steps(parts: Parts) -> Iterator[tuple[object, object]]:
+    return iter(parts.items()) if isinstance(parts, dict) else enumerate(parts)
+
+
+def _written(path: _Path | None) -> str:
+    """`[3]['lock']`; of a long one, beginning and end."""
+    steps: list[str] = []
+    while path is not None:
+        path, step = path
+        steps.append(f"[{_short(step)}]")
+    steps.reverse()
+    if len(steps) > 2 * _SHOWN_STEPS:
+        steps[_SHOWN_STEPS:-_SHOWN_STEPS] = ["…"]
+    return "".join(steps)
 
 
 def _refuse_container(parts: Parts, depth: int) -> str | None:
     if depth > MAX_DEPTH:
-        return f"nested more than {MAX_DEPTH} levels deep, or contains itself"
+        return f"nested too deeply (more than {MAX_DEPTH} levels) or contains itself"
     if isinstance(parts, dict):
         for key in parts:
             if not isinstance(key, str):
-                return f"the key {_short(key)} is {_a(key)}; keys must be str"
+                return f"the key {_short(key)} is {a_thing(key)}; keys must be str"
             if _has_surrogate(key):
                 return f"the key {_short(key)} has a lone surrogate, which is not Unicode text"
     return None
@@ -134,10 +178,15 @@ def _refuse_leaf(node: object, for_json: bool) -> str | None:
         return "a str with a lone surrogate cannot be sent, it is not Unicode text"
     if for_json and isinstance(node, float) and not math.isfinite(node):
         return f"the float {float(node)} cannot be written as JSON"
+    if for_json and isinstance(node, int) and not fits_json(node):
+        return (
+            f"{shown(node)} cannot be written as JSON, which has {MAX_INT_DIGITS} digits at most; "
+            "return it as text or bytes"
+        )
     if type(node) in LEAVES or isinstance(node, _SUBCLASSED_LEAVES):
         return None
     hint = next((f"; {hint}" for kinds, hint in _HINTS if isinstance(node, kinds)), "")
-    return f"{_a(node)} cannot be sent{hint}"
+    return f"{a_thing(node)} cannot be sent{hint}"
 
 
 def _has_surrogate(text: str) -> bool:
@@ -148,13 +197,5 @@ def _has_surrogate(text: str) -> bool:
     return False
 
 
-def _a(node: object) -> str:
-    """`an int`, `a _thread.lock`."""
-    kind = type(node)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
-
-
-def _short(key: object) -> str:
-    text = ascii(key)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _short(step: object) -> str:
+    return shown(step, 60)

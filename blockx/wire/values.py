@@ -19,6 +19,7 @@ from uuid import UUID
 from msgpack import ExtType, Packer, unpackb
 
 from blockx.errors import ProtocolError, UnserializableValue
+from blockx.shown import text_of, type_name
 from blockx.wire.kinds import LEAVES, as_container, first_fault, is_aware, is_sound
 
 INT, DECIMAL, DATETIME, UUID_, TUPLE = 1, 2, 3, 4, 5
@@ -51,7 +52,7 @@ def pack_value(value: object) -> bytes:
     try:
         packed: bytes = packer.pack(value)
     except Exception as error:  # hooks run the user's own __iter__ and descriptors
-        raise UnserializableValue(first_fault(value) or f"value: {type(error).__name__}: {error}") from None
+        raise UnserializableValue(first_fault(value) or f"value: {type_name(type(error))}: {text_of(error)}") from None
     if type(value) not in LEAVES and not is_sound(value):
         raise UnserializableValue(first_fault(value))
     if len(packed) <= _REUSED_PACKER_MAX_BYTES:
@@ -179,14 +180,17 @@ def _unpack_with_tuples(packed: bytes) -> object:
 def to_json(value: object) -> bytes:
     """The value as compact UTF-8 JSON: bytes as "0x…", Decimal and UUID as strings, datetimes after RFC 3339.
 
-    Raises UnserializableValue, naming the path, for NaN and infinity and for anything that pack_value refuses.
+    Raises UnserializableValue, naming the path, for NaN and infinity, for integers of more than 4 300 digits
+    (`MAX_INT_DIGITS`: many readers refuse them, and writing one takes quadratic time), and for anything that pack_value
+    refuses.
     """
     try:
         text = _json_encoder.encode(value).encode()
         if type(value) in LEAVES or is_sound(value):
             return text
     except Exception as error:  # whatever it was, first_fault tells where
-        return _render_or_explain(value, error)
+        fault = first_fault(value, for_json=True) or f"value: {type_name(type(error))}: {text_of(error)}"
+        raise UnserializableValue(fault) from None
     raise UnserializableValue(first_fault(value, for_json=True))
 
 
@@ -217,26 +221,3 @@ def rfc3339(moment: datetime) -> str:
         moment = moment.astimezone(UTC)
     text = moment.isoformat()
     return f"{text[:-6]}Z" if text.endswith("+00:00") else text
-
-
-def _render_or_explain(value: object, error: Exception) -> bytes:
-    """json gives up on integers of more than 4 300 digits; JSON does not. Everything else is a fault of the value."""
-    fault = first_fault(value, for_json=True)
-    if fault is None:
-        try:
-            return _render(value).encode()
-        except (OverflowError, RecursionError) as deeper:
-            error = deeper
-    raise UnserializableValue(fault or f"value: {type(error).__name__}: {error}") from None
-
-
-def _render(node: object) -> str:
-    if isinstance(node, int) and not isinstance(node, bool):
-        return str(Decimal(int.__int__(node)))
-    if node is None or isinstance(node, (str, bool, float)):
-        return json.dumps(node, ensure_ascii=False)
-    if isinstance(node, dict):
-        return f"{{{','.join(f'{_render(key)}:{_render(part)}' for key, part in node.items())}}}"
-    if isinstance(node, (list, tuple)):
-        return f"[{','.join(map(_render, node))}]"
-    return _render(_jsonable(node))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import types
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import attrs
 from cattrs import ClassValidationError, Converter, IterableValidationError
@@ -15,13 +14,14 @@ from cattrs.gen import make_dict_structure_fn
 
 from blockx.errors import BlockxError, PluginError
 from blockx.model import camel_case, checked_keys, nearest
+from blockx.shown import shown
+from blockx.strict_json import read_json
 
 T = TypeVar("T")
 Hook = Callable[[Any, Any], Any]
 
 MAX_PROBLEMS = 5
 """How many mistakes one message tells of; more would not be read."""
-_SHOWN_CHARS = 80
 
 
 def read_config(text: str, config_type: type[T], *, plugin: str) -> T:
@@ -42,11 +42,8 @@ def read_config(text: str, config_type: type[T], *, plugin: str) -> T:
 
 
 def _parse(text: str, plugin: str) -> Any:
-    def refuse(name: str) -> NoReturn:
-        raise ValueError(f"{name} is not JSON")
-
     try:
-        return json.loads(text or "{}", parse_constant=refuse)
+        return read_json(text or "{}")
     except ValueError as error:
         raise PluginError(f"the config of {plugin} is not valid JSON: {error}") from None
 
@@ -67,14 +64,12 @@ def _step(error: Exception) -> str:
         if isinstance(note, AttributeValidationNote):
             return f".{camel_case(note.name.rstrip('_'))}"
         if isinstance(note, IterableValidationNote):
-            return f"[{note.index!r}]"
+            return f"[{shown(note.index)}]"
     return ""
 
 
 def _mismatch(expected: str, value: Any) -> ValueError:
-    shown = repr(value)
-    shown = shown if len(shown) <= _SHOWN_CHARS else f"{shown[:_SHOWN_CHARS]}…"
-    return ValueError(f"expected {expected}, got {shown}")
+    return ValueError(f"expected {expected}, got {shown(value)}")
 
 
 def _shape(kind: Any) -> tuple[type, ...]:
@@ -164,7 +159,7 @@ def _literal_hook(kind: Any) -> Hook:
 
     def hook(value: Any, _: Any) -> Any:
         if not any(value == choice and type(value) is type(choice) for choice in choices):
-            hint = nearest(value, [c for c in choices if isinstance(c, str)]) if isinstance(value, str) else ""
+            hint = nearest(value, [c for c in choices if isinstance(c, str)])
             raise ValueError(f"{_mismatch(_expected(kind), value)}{hint}")
         return value
 

@@ -73,7 +73,7 @@ def test_an_empty_config_is_an_empty_object() -> None:
     ("text", "message"),
     [
         ("{", "the config of TestConfig is not valid JSON: "),
-        ('{"chainId": NaN}', "the config of TestConfig is not valid JSON: NaN is not JSON"),
+        ('{"chainId": NaN}', "the config of TestConfig is not valid JSON: NaN is no JSON number"),
         ("[]", "config: expected an object, got []"),
         ("{}", "config.chainId is missing"),
         ('{"chainId": "1"}', "config.chainId: expected a whole number, got '1'"),

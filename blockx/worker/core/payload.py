@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import Any, NoReturn
+from typing import Any
 
 from blockx.errors import InvalidArgument
 from blockx.model import PluginConfig, TaskInput, snake_case
+from blockx.shown import shown
+from blockx.strict_json import read_json
 
 MAX_CONFIG_BYTES = 1024 * 1024
 MAX_CONFIG_DEPTH = 64
@@ -24,7 +26,8 @@ def check_payload(task: TaskInput) -> bytes:
     The digest is SHA-256 over canonical JSON: order of keys, white space and the spelling (camelCase or snake_case) of
     a config's own keys do not matter, and neither do task id and timeout.
 
-    Raises InvalidArgument for a missing type, a config that is no JSON object, above 1 MiB, or above 64 levels deep.
+    Raises InvalidArgument for a missing type, and a config that is no JSON object as `read_json` takes it, above 1 MiB,
+    or above 64 levels deep.
     """
     meaning = [_checked(task.function_call_config, "functionCallConfig", "a call builder")]
     if task.result_handler is not None:
@@ -47,7 +50,7 @@ def _parsed(text: str, where: str) -> dict[str, Any]:
     if depth > MAX_CONFIG_DEPTH:
         raise InvalidArgument(f"{where}.config is nested {depth} levels deep; at most {MAX_CONFIG_DEPTH} are allowed")
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = read_json(text)
     except ValueError as error:
         raise InvalidArgument(f"{where}.config is not valid JSON: {error}") from None
     if not isinstance(value, dict):
@@ -55,16 +58,12 @@ def _parsed(text: str, where: str) -> dict[str, Any]:
     return value
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
-
-
 def _canonical(config: dict[str, Any], where: str) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for key, value in config.items():
         name = snake_case(key)
         if name in out:
-            raise InvalidArgument(f"{where}.config has {name!r} in both spellings; keep one")
+            raise InvalidArgument(f"{where}.config has {shown(name)} in both spellings; keep one")
         out[name] = value
     return out
 
