@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from attrs import define, field, frozen
 
 from blockx.errors import PluginError
+from blockx.filters import Row, Where
 from blockx.model import BlockContext, PluginResult, TaskInput
 from blockx.wire.values import pack_value, unpack_value
 
@@ -33,6 +34,7 @@ __all__ = [
     "Row",
     "TaskContext",
     "Transaction",
+    "Where",
     "WriterIO",
     "WriterPlugin",
     "pack_block",
@@ -41,10 +43,6 @@ __all__ = [
 
 MAX_CALLS_PER_TASK = 1_000_000
 """Root calls of one task; a call's index has 20 bits."""
-
-Row = dict[str, Any]
-Where = Sequence[Sequence[Any]]
-"""Filters as data, joined by AND: `[["amount", ">", "0"], ["token", "in", [...]]]`."""
 
 
 @define

@@ -9,10 +9,8 @@ from typing import Any, Protocol
 
 from attrs import define, field, frozen
 
+from blockx.filters import Row, Where
 from blockx.model import BlockContext
-
-Row = dict[str, Any]
-Where = Sequence[Sequence[Any]]
 
 
 class CallPort(Protocol):

@@ -25,6 +25,7 @@ MAX_DECIMAL_DIGITS = 1_000
 MAX_DECIMAL_EXPONENT = 9_999
 """Places of a decimal's first digit before (or after) the point: its scientific exponent lies within ± this."""
 
+_MAX_DECIMAL_BITS = 33_220  # 10^10 000 has more; only what fits is worth the time of being written in decimal digits
 _MAX_JSON_DEPTH = 100
 _MAX_JSON_INTEGER_BITS = 4_096  # Python reads back integers of at most 4 300 digits from text
 _MAX_NUMBER_CHARS = 200
@@ -95,7 +96,7 @@ def _parse_decimal(value: Any) -> decimal.Decimal | None:
     if isinstance(value, decimal.Decimal):
         return value if value.is_finite() else None
     if isinstance(value, int) and not isinstance(value, bool):
-        return decimal.Decimal(value)
+        return decimal.Decimal(value) if value.bit_length() <= _MAX_DECIMAL_BITS else None
     is_number = isinstance(value, str) and len(value) <= 2 * MAX_DECIMAL_DIGITS and _DECIMAL.fullmatch(value)
     return decimal.Decimal(value) if is_number else None
 

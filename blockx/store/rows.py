@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -11,17 +10,14 @@ from typing import Any
 from attrs import frozen
 
 from blockx.errors import PluginError
+from blockx.filters import Row
 from blockx.model import nearest
+from blockx.shown import shown
 from blockx.store.coders import Coder, coder_for
 from blockx.store.schema import TableDef
 
-__all__ = ["Row", "RowError", "TableCoder", "Unfit", "shown", "unknown_table"]
+__all__ = ["Row", "RowError", "TableCoder", "Unfit", "unknown_table"]
 
-Row = dict[str, Any]
-
-_MAX_SHOWN_BITS = 512
-_REPR = reprlib.Repr()
-_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 80
 _UNDECODABLE = (ValueError, TypeError, LookupError, ArithmeticError)
 
 
@@ -36,16 +32,6 @@ class RowError(PluginError):
         super().__init__(message)
         self.row = row
         self.column = column
-
-
-def shown(value: object) -> str:
-    """A value as it stands in an error message: its repr, cut to a readable length."""
-    if isinstance(value, int) and value.bit_length() > _MAX_SHOWN_BITS:
-        return f"an integer of {value.bit_length()} bits"
-    try:
-        return _REPR.repr(value)
-    except ValueError:  # Python writes no integer of more than 4 300 digits, here somewhere inside
-        return f"a {type(value).__name__}"
 
 
 @frozen(slots=False)
@@ -112,7 +98,7 @@ class TableCoder:
 
     def _refuse_unknown(self, row: Mapping[Any, Any], index: int) -> None:
         name = next(name for name in row if name not in self.table.columns)
-        hint = nearest(str(name), self.table.columns)
+        hint = nearest(name, self.table.columns)
         raise RowError(f"{self._row(index)} has an unknown column {shown(name)}{hint}", row=index, column=str(name))
 
     def _row(self, index: int) -> str:
@@ -159,7 +145,7 @@ class TableCoder:
         columns = self.table.columns
         for name in names:
             if not isinstance(name, str) or name not in columns:
-                hint = nearest(str(name), columns)
+                hint = nearest(name, columns)
                 raise Unfit(f"table {self.table.name!r} has no column {shown(name)}{hint}")
         return tuple(str(name) for name in names)
 
@@ -204,4 +190,4 @@ class TableCoder:
 
 def unknown_table(name: object, tables: Iterable[str]) -> Unfit:
     """What to raise for a table that the database does not have, naming the nearest one."""
-    return Unfit(f"there is no table {shown(name)}{nearest(str(name), tables)}; `blockx tables apply` creates tables")
+    return Unfit(f"there is no table {shown(name)}{nearest(name, tables)}; `blockx tables apply` creates tables")

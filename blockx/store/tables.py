@@ -17,8 +17,10 @@ import sqlalchemy as sa
 from attrs import define, field, frozen
 
 from blockx.errors import ConfigError, PluginError, ReadError, Unavailable
+from blockx.filters import Where
+from blockx.shown import shown
 from blockx.store.apply import ApplyReport, apply_schema, kept_definitions
-from blockx.store.rows import Row, RowError, TableCoder, Unfit, shown, unknown_table
+from blockx.store.rows import Row, RowError, TableCoder, Unfit, unknown_table
 from blockx.store.schema import ColumnDef, Schema, TableDef, load_schema
 from blockx.store.sqlite import (
     MAX_WAL_BYTES,
@@ -117,9 +119,7 @@ class TableStore:
             answers[values[0]] = row
         return answers
 
-    def scan(
-        self, table: str, where: Sequence[Sequence[Any]] = (), order: Sequence[str] = (), limit: int | None = None
-    ) -> list[Row]:
+    def scan(self, table: str, where: Where = (), order: Sequence[str] = (), limit: int | None = None) -> list[Row]:
         """Full rows that pass every filter `[column, operator, value]`, by `order` (`-name`: descending), then key.
 
         Raises ReadError like `get_many`, naming the nearest valid word for an unknown column or operator.

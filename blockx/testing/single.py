@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
-import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
 from attrs import frozen
 
 from blockx.errors import ReadError
+from blockx.filters import HOLDS, Filter, read_filters, whole_number
 from blockx.model import BlockContext, nearest
 from blockx.sdk import Context, Function, function_of
+from blockx.shown import shown
 from blockx.wire.values import pack_value, unpack_value
 
 Row = Mapping[str, Any]
@@ -20,16 +23,15 @@ Tables = Mapping[str, Mapping[Any, Row] | Sequence[Row]]
 
 log = logging.getLogger("blockx.testing")
 
-_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "=": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "in": lambda value, values: value in values,
-    "not_in": lambda value, values: value not in values,
+_FROM_TEXT: Mapping[type, Callable[[str], Any]] = {
+    int: whole_number,
+    Decimal: Decimal,
+    bytes: lambda text: bytes.fromhex(text.removeprefix("0x")),
+    datetime: datetime.fromisoformat,
 }
+"""What a filter may spell as a text; a table's column types take the same."""
+
+_NUMBERS = {int, float, Decimal}
 
 
 async def run(
@@ -105,7 +107,8 @@ class _MemoryPort:
     def _scan(self, table: str, where: list[Any], order: list[str], limit: int | None) -> list[Row]:
         rows = self._rows(table)
         listed = rows.values() if isinstance(rows, Mapping) else rows
-        passing = [row for row in listed if all(_passes(row, entry, table) for entry in where)]
+        filters = _filters(where, table)
+        passing = [row for row in listed if all(_passes(row, one, table) for one in filters)]
         for name in reversed(order):
             column = name.removeprefix("-")
             passing.sort(key=partial(_sort_key, column, table), reverse=name != column)
@@ -140,16 +143,32 @@ def _sort_key(column: str, table: str, row: Row) -> tuple[bool, Any]:
     return value is not None, value
 
 
-def _passes(row: Row, entry: Sequence[Any], table: str) -> bool:
-    """Whether a row passes a filter `[column, operator, value]`; as in SQL, None passes no operator but is_null."""
-    if len(entry) not in (2, 3):
-        raise ReadError(f"a filter must be [column, operator, value], not {entry!r}")
-    name, sign, *values = entry
-    value = _columns_of(row, [name], table)[name]
-    if sign == "is_null":
-        return (value is None) is (not values or bool(values[0]))
-    if sign not in _COMPARISONS:
-        raise ReadError(f"table {table!r}, column {name!r}: unknown operator {sign!r}{nearest(sign, _COMPARISONS)}")
-    if not values or values[0] is None:
-        raise ReadError(f"table {table!r}, column {name!r}: operator {sign!r} needs a value; for None use is_null")
-    return value is not None and _COMPARISONS[sign](value, values[0])
+def _filters(where: object, table: str) -> list[Filter]:
+    try:
+        return read_filters(where)
+    except ValueError as error:
+        raise ReadError(f"table {table!r}, {error}") from None
+
+
+def _passes(row: Row, one: Filter, table: str) -> bool:
+    found = _columns_of(row, [one.name], table)[one.name]
+    if one.operator == "is_null":
+        return (found is None) is one.value
+    if found is None:
+        return False
+    return HOLDS[one.operator](
+        found, one.converted(partial(_comparable, f"table {table!r}, column {one.name!r}", found))
+    )
+
+
+def _comparable(where: str, found: Any, value: Any) -> Any:
+    """The filter's value as it compares with what was found. Raises ReadError."""
+    if type(value) is type(found) or {type(value), type(found)} <= _NUMBERS:
+        return value
+    try:
+        converted = _FROM_TEXT[type(found)](value) if isinstance(value, str) else None
+    except (KeyError, ValueError, ArithmeticError):
+        converted = None
+    if converted is None:
+        raise ReadError(f"{where} is {shown(found)} and cannot be compared with {shown(value)}")
+    return converted

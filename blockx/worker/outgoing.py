@@ -6,11 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 from blockx.wire import messages as m
-from blockx.wire.frames import MAX_FRAME_BYTES
 from blockx.worker.core import events as ev
-
-MAX_VALUE_BYTES = MAX_FRAME_BYTES - 64 * 1024
-"""The largest packed arguments of a call, or answer to a read, that fit a frame beside what else it carries."""
 
 FRAME_TARGET_BYTES = 1024 * 1024
 """A frame takes no more values once they pass this: a huge frame would hold up the small ones behind it."""

@@ -14,11 +14,12 @@ from attrs.validators import gt
 from blockx.errors import CommitRefused, PluginError, ReadError, UnserializableValue
 from blockx.model import CallErrorCode, FailedCall, FailureCode, Receipt, TaskInput, nearest
 from blockx.plugins import ActivationCheck, CallBuilder, CallList, Outputs, TaskContext, WriterPlugin
+from blockx.shown import shown_arguments
+from blockx.wire.frames import MAX_VALUE_BYTES
 from blockx.wire.values import unpack_value
 from blockx.worker.code import CodeView
 from blockx.worker.core import events as ev
 from blockx.worker.io.scope import TaskScope
-from blockx.worker.outgoing import MAX_VALUE_BYTES
 from blockx.worker.plugin_registry import PluginRegistry, PluginTypeNotFound
 from blockx.worker.results import ResultStore
 
@@ -300,5 +301,4 @@ def _call_failed(run: TaskRun, call: FailedCall) -> ev.Outcome:
 
 def _shown_arguments(packed: bytes) -> str:
     args, kwargs = unpack_value(packed)
-    shown = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
-    return shown if len(shown) <= MAX_SHOWN_ARGUMENTS else f"{shown[: MAX_SHOWN_ARGUMENTS - 1]}…"
+    return shown_arguments(args, kwargs, MAX_SHOWN_ARGUMENTS)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from blockx.errors import ReadError
+from blockx.filters import MAX_FILTER_VALUES
 from blockx.store.tables import TableStore, TableWrite
-from blockx.store.where import MAX_FILTER_VALUES
 from tests.adapters.table_samples import ids, put, row, table_store
 
 
@@ -143,24 +143,25 @@ def test_json_and_bytes_are_compared_as_wholes(store: TableStore) -> None:
     [
         ([["nummer", "=", 1]], r"table 'everything' has no column 'nummer' \(did you mean 'number'\?\)"),
         ([["number; DROP TABLE balances", "=", 1]], "has no column"),
-        ([[5, "=", 1]], "has no column 5"),
-        ([["number", "==", 1]], r"table 'everything', column 'number': unknown operator '==' \(did you mean"),
+        ([[5, "=", 1]], r"where\[0\] must be \[name, operator, value\], not \[5, '=', 1\]"),
+        ([["number", "==", 1]], r"table 'everything', where\[0\] has an unknown operator '==' \(did you mean"),
         ([["number", "= 1 OR 1 =", 1]], "unknown operator"),
         ([["number", ["="], 1]], "unknown operator"),
         ([["number", "like", 1]], r"operators: = != < <= > >= in not_in is_null"),
-        ([["number", "="]], "operator '=' needs a value"),
-        ([["number", "=", None]], r"operator '=' needs a value; for NULL write \['number', 'is_null'\]"),
+        ([["number", "="]], r"where\[0\]: = needs a value"),
+        ([["number", "=", None]], "= needs a value; for null use is_null"),
         ([["number", "=", "abc"]], "table 'everything': column 'number' must be a uint256 .*, not 'abc'"),
         ([["note", "=", "a\ud800"]], "column 'note' must be text without lone surrogates"),
-        ([["number", "in", 5]], "operator 'in' needs a list of values, not 5"),
-        ([["number", "in", "5"]], "operator 'in' needs a list of values, not '5'"),
+        ([["number", "in", 5]], "in takes a list of values, not 5"),
+        ([["number", "in", "5"]], "in takes a list of values, not '5'"),
         ([["number", "in", [5, None]]], "column 'number' must be a uint256 .*, not None"),
         ([["note", "is_null", "yes"]], "is_null takes true or false, not 'yes'"),
         ([["extra", "<", 5]], "column 'extra' of type json has no order; use = or !="),
-        ([["number"]], "a filter must be .*, not "),
-        (["number = 5"], "a filter must be .*, not 'number = 5'"),
+        ([["number"]], r"where\[0\] must be .*, not "),
+        (["number = 5"], r"where\[0\] must be .*, not 'number = 5'"),
         ("number = 5", "where must be a list of .*, not 'number = 5'"),
         ({"number": 5}, "where must be a list"),
+        ([["number", "=", 5]] * 101, "where has 101 filters, at most 100 are allowed"),
         ([["number", "in", list(range(MAX_FILTER_VALUES))]], "where has 10001 values, at most 10000 are allowed"),
     ],
 )

@@ -216,7 +216,12 @@ def _nested(depth: int) -> list[Any]:
         ("extra", [Decimal(1)], "JSON "),
         ("extra", 2**4097, "JSON whose integers have at most 4096 bits"),
         pytest.param("extra", _nested(5000), "JSON at most 100 levels deep", id="deep"),
-        pytest.param("extra", [10**9000], "JSON whose integers have at most 4096 bits, not a list", id="huge-inside"),
+        pytest.param(
+            "extra",
+            [10**9000],
+            "JSON whose integers have at most 4096 bits, not .an integer of 29898 bits",
+            id="huge-inside",
+        ),
     ],
 )
 def test_a_value_that_does_not_fit_is_named_with_its_row_and_column(

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import logging
 import threading
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -97,10 +99,10 @@ async def test_rows_are_found_by_filters(where: Any, order: Any, limit: Any, ids
     ("where", "reason"),
     [
         ([["symbl", "=", "A"]], "has no column 'symbl' \\(did you mean 'symbol'\\?\\)"),
-        ([["n", "==", 1]], "unknown operator '=='"),
-        ([["n", "=", None]], "needs a value; for None use is_null"),
+        ([["n", "==", 1]], r"where\[0\] has an unknown operator '=='"),
+        ([["n", "=", None]], "needs a value; for null use is_null"),
         ([["n", "="]], "needs a value"),
-        ([["n"]], "a filter must be"),
+        ([["n"]], r"where\[0\] must be \[name, operator, value\]"),
     ],
 )
 async def test_a_filter_that_is_wrong_is_told(where: Any, reason: str) -> None:
@@ -114,6 +116,37 @@ async def test_rows_may_be_given_as_a_list_whose_first_columns_are_the_keys() ->
     assert await run(get, "0xc", tables={"tokens": tokens}) is None
     assert await run(get, ("0xa", "A"), tables={"tokens": tokens}) == {"id": "0xa", "symbol": "A"}
     assert await run(scan, [["symbol", "=", "B"]], tables={"tokens": tokens}) == ["0xb"]
+
+
+@pytest.mark.parametrize(
+    ("column", "sign", "value", "found"),
+    [
+        ("amount", ">", "0", True),
+        ("amount", "=", "0xa", True),
+        ("amount", "in", ["7", 10], True),
+        ("exact", "<", "1.6", True),
+        ("exact", ">", 2, False),
+        ("owner", "=", "0xab", True),
+        ("moment", "<=", "2024-01-01T01:00:00+01:00", True),
+        ("note", "=", "0XAB", False),
+    ],
+)
+async def test_a_filters_value_may_be_a_text_as_for_a_table(column: str, sign: str, value: Any, found: bool) -> None:
+    row = {
+        "id": 1,
+        "amount": 10,
+        "exact": Decimal("1.5"),
+        "owner": b"\xab",
+        "moment": datetime(2024, 1, 1, tzinfo=UTC),
+        "note": "0xab",
+    }
+    assert await run(scan, [[column, sign, value]], tables={"tokens": {1: row}}) == ([1] if found else [])
+
+
+@pytest.mark.parametrize(("column", "value"), [("n", "many"), ("n", True), ("symbol", 5), ("id", ["0xa"])])
+async def test_a_filters_value_that_cannot_be_compared_is_told(column: str, value: Any) -> None:
+    with pytest.raises(ReadError, match=f"table 'tokens', column '{column}' is .* and cannot be compared with"):
+        await run(scan, [[column, "=", value]], tables={"tokens": TOKENS})
 
 
 async def test_an_order_by_an_unknown_column_is_told() -> None:

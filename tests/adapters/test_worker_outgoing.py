@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blockx.wire import messages as m
-from blockx.wire.frames import MAX_FRAME_BYTES, encode
+from blockx.wire.frames import MAX_FRAME_BYTES, MAX_VALUE_BYTES, encode
 from blockx.worker.core import events as ev
-from blockx.worker.outgoing import FRAME_TARGET_BYTES, MAX_VALUE_BYTES, execute_calls, resume_calls
+from blockx.worker.outgoing import FRAME_TARGET_BYTES, execute_calls, resume_calls
 
 EXECUTOR, TASK = ev.ExecutorId(1), ev.TaskNo(1)
 SIZES = st.lists(st.sampled_from([0, 1, 1_000, FRAME_TARGET_BYTES // 2, FRAME_TARGET_BYTES, 2_000_000]), max_size=12)

@@ -11,7 +11,7 @@ from attrs import Attribute, field, frozen
 
 from blockx.model import BLOCK_ID, MAX_HEIGHT, BlockContext, nearest
 from blockx.plugins import IO, CallList, PluginError, TaskContext
-from blockx.worker.builders.item_filter import read_filters
+from blockx.worker.builders.item_filter import read_item_filters
 
 MAX_BLOCKS = 100_000
 """Blocks that one task may scan: their ids are looked up before any bundle is read, and are held together."""
@@ -94,7 +94,7 @@ class BlockBundleCallConfig:
 
     @where.validator
     def _check_where(self, _: Attribute[Any], where: list[Any]) -> None:
-        read_filters(where)
+        read_item_filters(where)
 
     @stream_build.validator
     def _check_stream_build(self, _: Attribute[Any], stream_build: StreamBuild) -> None:
@@ -107,7 +107,7 @@ class BlockBundleBuilder:
 
     def __init__(self, config: BlockBundleCallConfig) -> None:
         self.config = config
-        self._filters = read_filters(config.where)
+        self._filters = read_item_filters(config.where)
 
     async def build(self, ctx: TaskContext, io: IO) -> CallList:
         """Calls in the order of blocks and items, each as of its block.

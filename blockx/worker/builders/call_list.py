@@ -9,6 +9,7 @@ from attrs import frozen
 
 from blockx.model import BlockContext, nearest
 from blockx.plugins import IO, CallList, PluginError, TaskContext
+from blockx.shown import shown
 
 _CALLS_A_PASS = 1_000
 """Calls made between two looks at the rest of the worker's work."""
@@ -46,11 +47,11 @@ def _arguments(index: int, entry: Any) -> tuple[list[Any], dict[str, Any]]:
         return entry, {}
     if not isinstance(entry, dict):
         raise PluginError(
-            f'callList[{index}] must be a list of arguments or {{"args": […], "kwargs": {{…}}}}, not {entry!r:.80}'
+            f'callList[{index}] must be a list of arguments or {{"args": […], "kwargs": {{…}}}}, not {shown(entry)}'
         )
     for key in entry:
         if key not in ("args", "kwargs"):
-            raise PluginError(f"callList[{index}] has an unknown key {key!r}{nearest(key, ('args', 'kwargs'))}")
+            raise PluginError(f"callList[{index}] has an unknown key {shown(key)}{nearest(key, ('args', 'kwargs'))}")
     args, kwargs = entry.get("args", []), entry.get("kwargs", {})
     if not isinstance(args, list) or not isinstance(kwargs, dict):
         raise PluginError(f"callList[{index}]: args must be a list and kwargs an object")
