@@ -103,6 +103,37 @@ async def test_a_thousand_parallel_point_reads_are_a_handful_of_requests(tables:
     assert max(map(len, tables.batches)) <= 500
 
 
+async def test_a_read_of_many_keys_gives_others_their_turn(tables: WatchedTables) -> None:
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with make_scope(tables) as scope, trio.open_nursery() as nursery:
+        await scope.builder_io.get_many("balances", keys := [f"k{number}" for number in range(20_000)])
+        nursery.start_soon(count)
+        assert await scope.builder_io.get_many("balances", [*keys[1:], "bob"]) == [
+            *[None] * 19_999,
+            {"owner": "bob", "amount": 5},
+        ]
+        nursery.cancel_scope.cancel()
+    assert turns >= 20
+
+
+async def test_a_read_of_more_keys_than_are_allowed_is_refused(tables: WatchedTables) -> None:
+    async with make_scope(tables) as scope:
+        with pytest.raises(
+            ReadError, match="'balances' is asked for 100001 rows at once, at most 100000 are"
+        ) as caught:
+            await scope.builder_io.get_many("balances", ["ann"] * 100_001)
+        assert len(await scope.builder_io.get_many("balances", ["ann"] * 100_000)) == 100_000
+    assert not caught.value.retryable
+    assert tables.batches == [["ann"]]
+
+
 async def test_reads_join_the_next_request_while_the_backend_is_busy(tables: WatchedTables) -> None:
     tables.gate.clear()
     async with make_scope(tables) as scope, trio.open_nursery() as nursery:

@@ -8,6 +8,9 @@ from attrs.validators import gt, le
 MAX_ANSWER_BYTES = 15 * 1024 * 1024
 """What fits a frame of 16 MiB beside all else that it carries."""
 
+MAX_READ_KEYS = 100_000
+"""Keys that one read may ask for; more would keep a worker busy for seconds."""
+
 
 @frozen(kw_only=True)
 class ScopeLimits:

@@ -15,9 +15,12 @@ from blockx.plugins import Where
 from blockx.wire.values import pack_value
 from blockx.worker.io.admission import Backends, read_in_thread
 from blockx.worker.io.coalesce import Flights, Seat, Source
-from blockx.worker.io.limits import ScopeLimits
+from blockx.worker.io.limits import MAX_READ_KEYS, ScopeLimits
 
 T = TypeVar("T")
+
+_KEYS_A_PASS = 1_000
+"""Keys asked for between two looks at the rest of the worker's work."""
 
 
 @frozen
@@ -47,13 +50,18 @@ class TaskReads:
     async def rows(self, table: str, keys: Sequence[Any], columns: Sequence[str] | None, attempts: int) -> Answered:
         """One row, or None, for each key."""
         tables = self.backends.need_tables()
+        if len(keys) > MAX_READ_KEYS:
+            raise ReadError(
+                f"table {table!r} is asked for {len(keys)} rows at once, at most {MAX_READ_KEYS} are allowed; "
+                "ask in several steps"
+            )
 
         def read(wanted: list[Any]) -> list[bytes]:
             return [pack_value(row) for row in tables.get_many(table, wanted, columns)]
 
         group = _packed(["get", table, None if columns is None else list(columns)])
         source = Source(group, self.backends.table_readers, read, self.limits.batch_keys, attempts)
-        return await self._answered(source, [(group + _packed(key), key) for key in keys])
+        return await self._answered(source, ((group + _packed(key), key) for key in keys))
 
     async def scan(self, table: str, where: Where, order: Sequence[str], limit: int | None, attempts: int) -> Answered:
         """One value: the list of rows."""
@@ -104,7 +112,11 @@ class TaskReads:
 
     async def _answered(self, source: Source, asked: Iterable[tuple[bytes, Any]]) -> Answered:
         arrived = trio.current_time()
-        found = [self.flights.ask(source, question, key) for question, key in asked]
+        found: list[bytes | Seat] = []
+        for question, key in asked:
+            found.append(self.flights.ask(source, question, key))
+            if len(found) % _KEYS_A_PASS == 0:
+                await trio.lowlevel.checkpoint()
         flights = {seat.flight for seat in found if isinstance(seat, Seat)}
         self.reads += len(found)
         self.cached_reads += sum(isinstance(answer, bytes) for answer in found)
