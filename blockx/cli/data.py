@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +20,7 @@ if TYPE_CHECKING:
     from blockx.store.settings import StoreSettings
     from blockx.store.tables import TableStore
 
+STDIN = "/dev/stdin"
 SHOWN_REFUSALS = 20
 _IN_TSV = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 """What would break a line of tab-separated values."""
@@ -111,7 +109,7 @@ def bundles() -> None:
 def import_bundles(
     files: Sequence[str], chain_id: int | None, bundles: str | None, config_file: str | None, as_json: bool
 ) -> int:
-    """Import bundles, one JSON object a line; `-` is stdin, which is copied to a temporary file first.
+    """Import bundles, one JSON object a line; `-` is stdin.
 
     What is refused is named with its reason, and then the exit code is 1.
 
@@ -124,8 +122,8 @@ def import_bundles(
     store = BundleStore.open(_places(config_file, bundles=bundles).bundles)
     reports = {}
     for file in files:
-        with _on_disk(file) as path, _progress(file) as advance:
-            reports[file] = import_file(store, path, chain_id=chain_id, progress=advance)
+        with _progress(file) as advance:
+            reports[file] = import_file(store, STDIN if file == "-" else file, chain_id=chain_id, progress=advance)
     if as_json:
         click.echo(json.dumps([_report_json(file, report) for file, report in reports.items()]))
     else:
@@ -222,18 +220,6 @@ def _progress(file: str) -> Iterator[Callable[[int, int], None]]:
             bar.update(task, completed=done_bytes, total=total_bytes)
 
         yield advance
-
-
-@contextmanager
-def _on_disk(file: str) -> Iterator[Path]:
-    """The file itself; for `-` what comes from stdin, because an import looks at the beginning twice."""
-    if file != "-":
-        yield Path(file)
-        return
-    with tempfile.NamedTemporaryFile(prefix="blockx-import-") as copy:
-        shutil.copyfileobj(sys.stdin.buffer, copy)
-        copy.flush()
-        yield Path(copy.name)
 
 
 def _report_json(file: str, report: ImportReport) -> dict[str, Any]:
