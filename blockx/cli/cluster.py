@@ -11,7 +11,7 @@ from attrs import define
 
 from blockx.cli.failures import Interrupted, first_cause
 from blockx.cli.options import DEFAULT_COORDINATOR, session
-from blockx.errors import DeadlineExceeded, InvalidArgument, RequestError, Unauthenticated, Unavailable
+from blockx.errors import DeadlineExceeded, InvalidArgument, NoSlot, RequestError, Unauthenticated, Unavailable
 
 if TYPE_CHECKING:
     from blockx.client import Client
@@ -92,7 +92,7 @@ def in_cluster(
                 async with client:
                     return await work(client)
         except trio.TooSlowError:
-            raise DeadlineExceeded(f"not done after {timeout:g} s{errand.whereabouts}") from None
+            raise DeadlineExceeded(f"not done after {timeout:g} s") from None
 
     with _told_what_to_do(errand, bool(workers)), _busy(", ".join((*coordinators, *workers)), errand):
         return trio.run(connected)
@@ -115,6 +115,10 @@ def _told_what_to_do(errand: Errand, is_direct: bool) -> Iterator[None]:
     except* Unavailable as group:
         hint = "; `blockx dev DIR` starts a cluster here, --coordinator or --worker names another one"
         raise Unavailable(f"{first_cause(group)}{errand.whereabouts if errand.worker_addr else hint}") from group
+    except* DeadlineExceeded as group:
+        raise DeadlineExceeded(f"{first_cause(group)}{errand.whereabouts}") from group
+    except* NoSlot as group:
+        raise NoSlot(f"{first_cause(group)}{errand.whereabouts}") from group
     except* Unauthenticated as group:
         raise Unauthenticated(f"{first_cause(group)}; --token-file names a file with the token") from group
     except* RequestError as group:

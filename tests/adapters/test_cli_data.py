@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import os
 import re
@@ -212,12 +211,22 @@ def test_import_keeps_bundles_and_list_shows_them(capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("compress", [bytes, gzip.compress])
 def test_bundles_are_imported_from_stdin(
-    compress: Callable[[bytes], bytes], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    compress: Callable[[bytes], bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = b"\n".join(json.dumps(bundle).encode() for bundle in SampleChain(blocks=2).bundles())
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(compress(lines))))
-    assert run(["bundles", "import", "-"]) == 0
-    assert capsys.readouterr().out == "-: 2 imported, 0 known already, 0 refused\n"
+    ended = subprocess.run(
+        [sys.executable, "-m", "blockx", "bundles", "import", "-"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        input=compress(lines),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.stdout.decode() == "-: 2 imported, 0 known already, 0 refused\n", ended.stderr
+    assert ended.returncode == 0
+    assert run(["bundles", "list"]) == 0
+    assert capsys.readouterr().out.count("\n") == 2
 
 
 def test_importing_again_finds_everything_known(capsys: pytest.CaptureFixture[str]) -> None:

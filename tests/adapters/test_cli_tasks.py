@@ -209,6 +209,22 @@ def test_a_call_that_never_ends_times_out(through: list[str], capsys: pytest.Cap
     )
 
 
+def test_a_full_worker_is_told_with_the_task_that_it_did_not_accept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "functions").mkdir()
+    (tmp_path / "functions" / "some.py").write_text(FUNCTIONS)
+    argv = ["--functions", "functions", "--listen", "127.0.0.1:0", "--executors", "1", "--slots", "1"]
+    with server("worker", *argv, cwd=tmp_path) as worker:
+        there = ["--worker", worker.addresses["worker"]]
+        assert run(["run", "waits", "--timeout", "0.5", *there]) == 4
+        capsys.readouterr()
+        assert run(["submit", task_file(tmp_path, task_id="t-refused"), *there]) == 3
+        assert "; task t-refused was not accepted yet" in capsys.readouterr().err
+        assert run(["submit", task_file(tmp_path, task_id="t-late"), "--watch", "--timeout", "0.5", *there]) == 4
+        assert "; task t-late was not accepted yet" in capsys.readouterr().err
+
+
 def test_an_interrupt_says_where_the_task_goes_on(through: list[str]) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "blockx", "run", "waits", *through],
