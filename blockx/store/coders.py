@@ -25,10 +25,12 @@ MAX_DECIMAL_DIGITS = 1_000
 MAX_DECIMAL_EXPONENT = 9_999
 """Places of a decimal's first digit before (or after) the point: its scientific exponent lies within ± this."""
 
-_MAX_DECIMAL_BITS = 33_220  # 10^10 000 has more; only what fits is worth the time of being written in decimal digits
+_MAX_DECIMAL_BITS = 33_220  # as many as below 10^10 000; wider ones would take long to turn into digits
 _MAX_JSON_DEPTH = 100
 _MAX_JSON_INTEGER_BITS = 4_096  # Python reads back integers of at most 4 300 digits from text
 _MAX_NUMBER_CHARS = 200
+_EXACT = decimal.Context(prec=MAX_DECIMAL_DIGITS, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN, traps=[decimal.Inexact])
+"""Refuses a number of too many digits before they are counted one by one."""
 _SWAP = str.maketrans("0123456789", "9876543210")
 _WHOLE = re.compile(r"-?(?:[0-9]+|0x[0-9a-fA-F]+)")
 _HEX = re.compile(r"0x(?:[0-9a-fA-F]{2})*")
@@ -115,9 +117,12 @@ def _encode_decimal(value: Any) -> str:
         raise ValueError(expected)
     if not number:
         return "o"
-    digits = "".join(map(str, number.as_tuple().digits)).rstrip("0")
+    try:
+        digits = "".join(map(str, _EXACT.normalize(number).as_tuple().digits))
+    except decimal.Inexact:
+        raise ValueError(expected) from None
     exponent = number.adjusted()
-    if len(digits) > MAX_DECIMAL_DIGITS or abs(exponent) > MAX_DECIMAL_EXPONENT:
+    if abs(exponent) > MAX_DECIMAL_EXPONENT:
         raise ValueError(expected)
     form = f"{exponent + 10_000:05d}:{digits}"
     return f"p{form}" if number > 0 else f"n{form.translate(_SWAP)}~"

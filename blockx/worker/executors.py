@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import signal
@@ -347,6 +348,8 @@ async def _end(process: trio.Process, *, at_once: bool) -> str:
     if process.returncode is None:
         process.kill()
         await process.wait()
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # none is left, or only those of another user
+        os.killpg(process.pid, signal.SIGKILL)  # what functions have started does not outlive their executor
     code = process.returncode or 0
     if code >= 0:
         return f"exited with status {code}"

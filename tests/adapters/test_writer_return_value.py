@@ -49,6 +49,16 @@ async def test_a_number_that_json_lacks_names_call_and_path(value: float) -> Non
     assert not caught.value.retryable
 
 
+async def test_an_integer_too_wide_for_json_names_call_and_path() -> None:
+    message = (
+        r"the output of call 1 cannot be written as JSON: value\['a'\]: an integer of 4000001 bits cannot be "
+        "written as JSON, which has 4300 digits at most; return it as text or bytes"
+    )
+    with pytest.raises(PluginError, match=message) as caught:
+        await run(1, {"a": 1 << 4_000_000})
+    assert not caught.value.retryable
+
+
 def test_it_takes_no_settings() -> None:
     with pytest.raises(PluginError, match="unknown key 'table'"):
         load_writers().create("ReturnValueResultHandler", '{"table": "t"}')

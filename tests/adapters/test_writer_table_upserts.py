@@ -126,6 +126,7 @@ async def test_a_scope_and_its_rows_may_spell_a_value_differently(tables: Watche
         ),
         ({"owner": "eve", "amont": 1}, r"call 1 does not fit: .* unknown column 'amont' \(did you mean 'amount'\?\)"),
         ([BOB, {"amount": 1}], "call 1 does not fit: row 1 .* column 'owner' is required"),
+        pytest.param(1 << 40_000_000, r"not an integer of 40000001 bits \(int\)", id="huge"),
         ("hello", r"the output of call 1 must be a row, a list of rows or null, not 'hello' \(str\)"),
         ([ANN, None], r"the output of call 1 has None \(NoneType\) at place 1, where a row must be"),
     ],

@@ -9,6 +9,7 @@ from attrs import frozen
 
 from blockx.errors import ReadError
 from blockx.model import nearest
+from blockx.shown import shown
 from blockx.wire.values import unpack_value
 
 
@@ -69,7 +70,7 @@ def read_request(packed: bytes) -> Request:
     operation = _OPERATIONS.get(name)
     if operation is None:
         known = ", ".join(_OPERATIONS)
-        raise ReadError(f"{name!r} is no read operation{nearest(name, _OPERATIONS)}; known are {known}")
+        raise ReadError(f"{shown(name)} is no read operation{nearest(name, _OPERATIONS)}; known are {known}")
     return _checked(name, operation, arguments)
 
 
@@ -78,6 +79,6 @@ def _checked(name: str, operation: _Operation, arguments: Sequence[Any]) -> Requ
         raise ReadError(f"{name} takes {', '.join(operation.fields)}, not {len(arguments)} arguments")
     for (field, (types, expected)), value in zip(operation.fields.items(), arguments, strict=True):
         if not isinstance(value, types) or isinstance(value, bool):
-            raise ReadError(f"{name}: {field} must be {expected}, not {value!r:.80}")
+            raise ReadError(f"{name}: {field} must be {expected}, not {shown(value)}")
     request: Request = operation.make(*arguments)
     return request

@@ -21,6 +21,7 @@ from blockx.plugins import (
     Transaction,
     WriterIO,
 )
+from blockx.shown import shown
 
 _OUTPUTS_A_PASS = 500
 """Outputs taken between two looks at the rest of the worker's work."""
@@ -103,7 +104,9 @@ class TableUpsertsResultHandler:
         for table, rows in output.value.items():
             if table not in self.config.names:
                 hint = nearest(table, self.config.names)
-                raise PluginError(f"the output of call {output.index} names {table!r}, which is none of tables{hint}")
+                raise PluginError(
+                    f"the output of call {output.index} names {shown(table)}, which is none of tables{hint}"
+                )
             yield table, _as_rows(output, rows)
 
 
@@ -118,7 +121,7 @@ def _as_rows(output: Output, value: Any) -> list[Row]:
 
 
 def _a(value: Any) -> str:
-    return f"{value!r:.80} ({type(value).__name__})"
+    return f"{shown(value)} ({type(value).__name__})"
 
 
 def _report(counts: Mapping[str, Mapping[str, int]], names: list[str], skipped: int) -> dict[str, Any]:
