@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -156,11 +156,10 @@ COMMANDS = (submit, watch, result, run)
 
 
 def _argument(text: str) -> Any:
-    def refuse(word: str) -> NoReturn:
-        raise ValueError(f"{word} is not JSON")
+    from blockx.strict_json import read_json
 
     try:
-        return json.loads(text, parse_constant=refuse)
+        return read_json(text)
     except ValueError:
         return text
 

@@ -10,6 +10,7 @@ import msgspec
 
 from blockx.errors import InvalidArgument
 from blockx.model import BLOCK_ID, MAX_HEIGHT, BlockContext, nearest
+from blockx.shown import shown
 
 __all__ = [
     "MAX_BUNDLE_BYTES",
@@ -128,16 +129,14 @@ def block_id_key(block_id: object) -> str:
     """A block id as it stands in keys: 0x and lower-case hex digits. Raises BadBundle for anything else."""
     key = block_id.lower() if isinstance(block_id, str) else ""
     if not BLOCK_ID.fullmatch(key):
-        text = repr(block_id)[:80]
-        raise BadBundle(f"{text} is no block id; it must be 0x and 1 to 128 hex digits")
+        raise BadBundle(f"{shown(block_id)} is no block id; it must be 0x and 1 to 128 hex digits")
     return key
 
 
 def bounded(what: str, number: int) -> int:
     """A chain id or height as it is. Raises BadBundle unless it is 0 to MAX_HEIGHT."""
     if not 0 <= number <= MAX_HEIGHT:
-        shown = str(number) if abs(number) < 2**256 else "a number of more than 256 bits"
-        raise BadBundle(f"{shown} is no {what}; it must be 0 to {MAX_HEIGHT}")
+        raise BadBundle(f"{shown(number)} is no {what}; it must be 0 to {MAX_HEIGHT}")
     return number
 
 
@@ -215,7 +214,7 @@ def int_of(value: int | str) -> int:
         return value
     if isinstance(value, str) and _QUANTITY.match(value):
         return int(value, 16 if value.startswith("0x") else 10)
-    raise ValueError(f"{value!r:.80} is no quantity")
+    raise ValueError(f"{shown(value)} is no quantity")
 
 
 def _read_quantities(rows: list[dict[str, Any]], source: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -55,9 +55,9 @@ def order_clauses(order: object, table: sa.Table, coder: TableCoder) -> list[sa.
 
     Raises Unfit naming table and column.
     """
-    if isinstance(order, (str, bytes)) or not isinstance(order, Sequence):
+    if not isinstance(order, (list, tuple)) or not all(isinstance(word, str) for word in order):
         raise Unfit(f'order must be a list of columns such as ["height", "-value"], not {shown(order)}')
-    descending = {str(word).removeprefix("-"): str(word).startswith("-") for word in order}
+    descending = {word.removeprefix("-"): word.startswith("-") for word in order}
     for name in coder.known_columns(descending):
         if not coder.coders[name].is_ordered:
             raise Unfit(f"table {coder.table.name!r}: column {name!r} has no order, so rows cannot be sorted by it")
