@@ -15,6 +15,7 @@ from blockx.model import FailureCode, PluginResult, TaskId, TaskInput, TaskResul
 from blockx.plugins import TaskContext
 from blockx.wire import messages as m
 from blockx.worker.code import CodeView
+from blockx.worker.core import call_events as ce
 from blockx.worker.core import events as ev
 from blockx.worker.core.calls import DispatcherCore
 from blockx.worker.core.tasks import WorkerCore
@@ -61,8 +62,8 @@ class Control:
         self.worker = Driver[ev.WorkerEvent, ev.WorkerCommand](
             core, self._execute, tick=ev.TimersTicked(), log_size=EVENT_LOG_SIZE
         )
-        self.calls = Driver[ev.DispatcherEvent, ev.DispatcherCommand](
-            dispatcher, self._execute_call_command, tick=ev.RetriesDue()
+        self.calls = Driver[ce.DispatcherEvent, ce.DispatcherCommand](
+            dispatcher, self._execute_call_command, tick=ce.RetriesDue()
         )
         self.reads = CallReads(self.calls.feed)
         self.finished = trio.Event()
@@ -73,7 +74,7 @@ class Control:
         self._on_draining = on_draining
         self._inputs: dict[TaskId, TaskInput] = {}
         self._runs: dict[TaskId, TaskRun] = {}
-        self._runs_by_no: dict[ev.TaskNo, TaskRun] = {}
+        self._runs_by_no: dict[ce.TaskNo, TaskRun] = {}
         self._next_no = 0
 
     async def run_timers(self) -> None:
@@ -137,7 +138,7 @@ class Control:
 
     def user_log(self, line: m.CallLog) -> None:
         """A line that user code has logged or printed, under its task's and call's ids."""
-        run = self._runs_by_no.get(ev.task_no_of(ev.CallId(line.call_id)))
+        run = self._runs_by_no.get(ce.task_no_of(ce.CallId(line.call_id)))
         task_id = None if run is None else run.task.task_id
         level = line.level if line.level in ("debug", "info", "warning", "error", "critical") else "info"
         getattr(log, level)(line.message, task_id=task_id, call_id=line.call_id, source="function")
@@ -173,7 +174,7 @@ class Control:
         deadline = _just_after(command.deadline_ms)
         run = TaskRun(
             task=task,
-            no=ev.TaskNo(self._next_no),
+            no=ce.TaskNo(self._next_no),
             code=self.code,
             scope=trio.CancelScope(deadline=deadline),
             ctx=TaskContext(task, deadline, code_epoch=self.code.epoch),
@@ -184,7 +185,7 @@ class Control:
     def _converge(self, command: ev.ConvergeTask) -> None:
         run = self._runs.pop(command.task_id)
         # Before the run is forgotten: what executors still say of its calls means nothing from here on.
-        self.calls.feed(ev.CallsCancelled(run.no))
+        self.calls.feed(ce.CallsCancelled(run.no))
         del self._runs_by_no[run.no]
         run.scope.cancel()
         plugin_results = _plugin_results(run, command.outcome, self.results.take(command.task_id))
@@ -199,23 +200,23 @@ class Control:
         )
         self.watches.notify(self.update(command.task_id))
 
-    def _execute_call_command(self, command: ev.DispatcherCommand) -> None:
+    def _execute_call_command(self, command: ce.DispatcherCommand) -> None:
         match command:
-            case ev.SendCalls():
+            case ce.SendCalls():
                 self.pool.send(command.executor, *execute_calls(command, self._call_budget_us))
-            case ev.ResumeCalls():
+            case ce.ResumeCalls():
                 self.pool.send(command.executor, *resume_calls(command))
-            case ev.StartReads(task_no=task_no):
+            case ce.StartReads(task_no=task_no):
                 self.reads.start(self._runs_by_no[task_no], command)
-            case ev.OpenTask(executor, task_no):
+            case ce.OpenTask(executor, task_no):
                 run = self._runs_by_no[task_no]
                 left_ms = max(0, round((run.ctx.deadline - trio.current_time()) * 1000))
                 self.pool.send(executor, m.OpenTask(task_no, run.task.task_id, left_ms))
-            case ev.CloseTask(executor, task_no, must_confirm):
+            case ce.CloseTask(executor, task_no, must_confirm):
                 self.pool.send(executor, m.CloseTask(task_no))
                 if must_confirm:
                     self.pool.send(executor, m.Ping(task_no))  # answered in order, so after the close
-            case ev.ConvergeTaskCalls(task_no=task_no):
+            case ce.ConvergeTaskCalls(task_no=task_no):
                 self._runs_by_no[task_no].end_calls(command)
             case _:
                 assert_never(command)

@@ -22,7 +22,7 @@ from blockx.stream import MessageStream
 from blockx.wire import messages as m
 from blockx.wire.frames import MAX_FRAME_BYTES
 from blockx.worker.code import CodeView
-from blockx.worker.core import events as ev
+from blockx.worker.core import call_events as ce
 from blockx.worker.listener import Listener, Seat
 
 log = structlog.get_logger("blockx.worker.executors")
@@ -69,7 +69,7 @@ class ExecutorSettings:
 class PoolEvents:
     """Where the pool reports to. `changed(live, trouble)`: trouble says why no executor gets as far as Ready."""
 
-    feed: Callable[[ev.DispatcherEvent], object]
+    feed: Callable[[ce.DispatcherEvent], object]
     changed: Callable[[int, str | None], None]
     loaded: Callable[[list[str]], None]
     logged: Callable[[m.CallLog], None]
@@ -79,7 +79,7 @@ class PoolEvents:
 class Executor:
     """One connected executor, after its handshake. `death` says what the worker knows of its end beside the status."""
 
-    id: ev.ExecutorId
+    id: ce.ExecutorId
     stream: MessageStream
     pid: int
     capacity: int
@@ -105,7 +105,7 @@ class ExecutorPool:
         self._code = code
         self._listener = listener
         self._events = events
-        self._executors: dict[ev.ExecutorId, Executor] = {}
+        self._executors: dict[ce.ExecutorId, Executor] = {}
         self._next_id = 0
         self._failed_starts = 0
         self._stopping = trio.Event()
@@ -128,7 +128,7 @@ class ExecutorPool:
         """How long the executor that was heard last has said nothing; 0 without executors."""
         return min((executor.silent_ms() for executor in self._ready()), default=0)
 
-    def send(self, executor: ev.ExecutorId, *messages: m.Message) -> None:
+    def send(self, executor: ce.ExecutorId, *messages: m.Message) -> None:
         """Queue messages; dropped if the executor has gone (the dispatcher hears of that by ExecutorLost)."""
         found = self._executors.get(executor)
         if found is not None:
@@ -205,7 +205,7 @@ class ExecutorPool:
         if seat.stream is None or seat.hello is None:
             return None
         self._next_id += 1
-        executor = Executor(ev.ExecutorId(self._next_id), seat.stream, process.pid, seat.hello.capacity)
+        executor = Executor(ce.ExecutorId(self._next_id), seat.stream, process.pid, seat.hello.capacity)
         self._executors[executor.id] = executor
         return executor
 
@@ -255,7 +255,7 @@ class ExecutorPool:
             case m.Heartbeat():
                 executor.heartbeat = message
             case m.Pong(task_no):
-                self._events.feed(ev.TaskClosed(executor.id, ev.TaskNo(task_no)))
+                self._events.feed(ce.TaskClosed(executor.id, ce.TaskNo(task_no)))
             case m.CallLog():
                 self._events.logged(message)
             case m.Ready(functions):
@@ -273,7 +273,7 @@ class ExecutorPool:
         executor.ready = True
         self._failed_starts = 0
         self._events.loaded(functions)
-        self._events.feed(ev.ExecutorJoined(executor.id, executor.capacity))
+        self._events.feed(ce.ExecutorJoined(executor.id, executor.capacity))
         self._events.changed(self.live, None)
         log.info("executor ready", pid=executor.pid, functions=len(functions))
 
@@ -286,7 +286,7 @@ class ExecutorPool:
             return  # the worker itself ends
         log.warning("executor ended", pid=pid, reason=reason)
         if was_ready and executor is not None:
-            self._events.feed(ev.ExecutorLost(executor.id, reason))
+            self._events.feed(ce.ExecutorLost(executor.id, reason))
         else:
             self._failed_starts += 1
         self._events.changed(self.live, self._trouble(executor, reason))
@@ -301,22 +301,22 @@ class ExecutorPool:
 
 
 def as_event(
-    executor: ev.ExecutorId, message: m.CallsCompleted | m.CallsWaiting | m.CallFailed
-) -> ev.CallsCompleted | ev.CallsWaited | ev.CallFailed:
+    executor: ce.ExecutorId, message: m.CallsCompleted | m.CallsWaiting | m.CallFailed
+) -> ce.CallsCompleted | ce.CallsWaited | ce.CallFailed:
     """The dispatcher's event for an executor's message. Raises ProtocolError for an unknown error code."""
     match message:
         case m.CallsCompleted():
-            return ev.CallsCompleted(
+            return ce.CallsCompleted(
                 executor=executor,
-                ids=cast("list[ev.CallId]", message.ids),
+                ids=cast("list[ce.CallId]", message.ids),
                 attempts=message.attempts,
                 cpu_us=message.cpu_us,
                 values=message.values,
             )
         case m.CallsWaiting():
-            return ev.CallsWaited(
+            return ce.CallsWaited(
                 executor=executor,
-                ids=cast("list[ev.CallId]", message.ids),
+                ids=cast("list[ce.CallId]", message.ids),
                 attempts=message.attempts,
                 wait_ids=message.wait_ids,
                 cpu_us=message.cpu_us,
@@ -326,11 +326,11 @@ def as_event(
             code, error_type, text, traceback = message.error
             if code not in CallErrorCode.__members__:
                 raise ProtocolError(f"an executor sent the unknown error code {code!r}")
-            return ev.CallFailed(
+            return ce.CallFailed(
                 executor=executor,
-                id=ev.CallId(message.call_id),
+                id=ce.CallId(message.call_id),
                 attempt=message.attempt,
-                error=ev.CallError(CallErrorCode[code], error_type, text, traceback),
+                error=ce.CallError(CallErrorCode[code], error_type, text, traceback),
                 retryable=message.retryable,
                 cpu_us=message.cpu_us,
             )

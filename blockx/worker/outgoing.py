@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 from blockx.wire import messages as m
-from blockx.worker.core import events as ev
+from blockx.worker.core import call_events as ce
 
 FRAME_TARGET_BYTES = 1024 * 1024
 """A frame takes no more values once they pass this: a huge frame would hold up the small ones behind it."""
 
 
-def execute_calls(command: ev.SendCalls, budget_us: int) -> Iterator[m.ExecuteCalls]:
+def execute_calls(command: ce.SendCalls, budget_us: int) -> Iterator[m.ExecuteCalls]:
     """One frame or several, in order."""
     for start, end in _stretches([len(args) for args in command.args]):
         yield m.ExecuteCalls(
@@ -26,7 +26,7 @@ def execute_calls(command: ev.SendCalls, budget_us: int) -> Iterator[m.ExecuteCa
         )
 
 
-def resume_calls(command: ev.ResumeCalls) -> Iterator[m.ResumeCalls]:
+def resume_calls(command: ce.ResumeCalls) -> Iterator[m.ResumeCalls]:
     """One frame or several, in order."""
     errors = [None if error is None else list(error) for error in command.errors]
     for start, end in _stretches([len(value or b"") for value in command.values]):

@@ -18,6 +18,7 @@ from blockx.shown import shown_arguments
 from blockx.wire.frames import MAX_VALUE_BYTES
 from blockx.wire.values import unpack_value
 from blockx.worker.code import CodeView
+from blockx.worker.core import call_events as ce
 from blockx.worker.core import events as ev
 from blockx.worker.io.scope import TaskScope
 from blockx.worker.plugin_registry import PluginRegistry, PluginTypeNotFound
@@ -58,7 +59,7 @@ class TaskRun:
     """One accepted task while it runs. Everything of it lives under `scope`; leaving that ends it all."""
 
     task: TaskInput
-    no: ev.TaskNo
+    no: ce.TaskNo
     code: CodeView
     scope: trio.CancelScope
     ctx: TaskContext
@@ -71,7 +72,7 @@ class TaskRun:
     calls: CallList = field(factory=CallList)
     outputs: list[bytes] = field(factory=list, repr=False)
     receipt: Receipt = Receipt()
-    calls_ended: ev.ConvergeTaskCalls | None = None
+    calls_ended: ce.ConvergeTaskCalls | None = None
     calls_event: trio.Event = field(factory=trio.Event)
     _steps: tuple[trio.MemorySendChannel[Step], trio.MemoryReceiveChannel[Step]] = field(
         factory=lambda: trio.open_memory_channel[Step](1)
@@ -84,7 +85,7 @@ class TaskRun:
     async def next_step(self) -> Step:
         return await self._steps[1].receive()
 
-    def end_calls(self, command: ev.ConvergeTaskCalls) -> None:
+    def end_calls(self, command: ce.ConvergeTaskCalls) -> None:
         self.calls_ended = command
         self.calls_event.set()
 
@@ -94,7 +95,7 @@ class Phases:
     """What every task's phases share. `feed` takes worker events, `dispatch` dispatcher events."""
 
     feed: Callable[[ev.WorkerEvent], object]
-    dispatch: Callable[[ev.DispatcherEvent], object]
+    dispatch: Callable[[ce.DispatcherEvent], object]
     open_scope: Callable[[TaskRun], TaskScope]
     builders: PluginRegistry[CallBuilder]
     writers: PluginRegistry[WriterPlugin]
@@ -194,9 +195,9 @@ class Phases:
         run.outputs = ended.outputs
         return ev.Outcome()
 
-    async def _dispatched(self, run: TaskRun) -> ev.ConvergeTaskCalls:
-        runs = tuple(ev.CallRun(*stretch) for stretch in run.calls.runs)
-        self.dispatch(ev.CallsAdded(task_no=run.no, runs=runs, args=run.calls.args))
+    async def _dispatched(self, run: TaskRun) -> ce.ConvergeTaskCalls:
+        runs = tuple(ce.CallRun(*stretch) for stretch in run.calls.runs)
+        self.dispatch(ce.CallsAdded(task_no=run.no, runs=runs, args=run.calls.args))
         await run.calls_event.wait()  # where the task ends otherwise, its convergence cancels the calls
         assert run.calls_ended is not None
         return run.calls_ended
@@ -278,7 +279,7 @@ def _too_large(run: TaskRun) -> FailedCall | None:
     return None
 
 
-def _calls_outcome(run: TaskRun, failure: ev.CallsFailure) -> ev.Outcome:
+def _calls_outcome(run: TaskRun, failure: ce.CallsFailure) -> ev.Outcome:
     if failure.error is None:
         return ev.Outcome(failure=failure.code, message=failure.message)
     call = FailedCall(

@@ -14,7 +14,9 @@ from blockx.errors import InvalidArgument
 from blockx.proto import worker_pb2 as pb
 from blockx.worker.code import CodeView
 from blockx.worker.control import Control
-from blockx.worker.core.events import Phase
+from blockx.worker.core.events import (
+    Phase,
+)
 from blockx.worker.core.records import TaskView
 from blockx.worker.core.tasks import WorkerCore
 from blockx.worker.executors import Executor

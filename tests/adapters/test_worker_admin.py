@@ -19,6 +19,7 @@ from blockx.model import FailureCode, TaskId, TaskState
 from blockx.proto import worker_pb2 as pb
 from blockx.rpc import Channel
 from blockx.worker.admin import worker_admin_service
+from blockx.worker.core import call_events as ce
 from blockx.worker.core import events as ev
 from blockx.worker.core.settings import WorkerSettings
 from blockx.worker.phases import AdmissionSettings
@@ -26,7 +27,7 @@ from tests.adapters.network import Network
 from tests.adapters.worker_rig import FUNCTION, INLINE_BYTES, SPOOL_BYTES, HoldingBuilder, Rig, rig
 
 METHODS = pb.DESCRIPTOR.services_by_name["WorkerAdminService"].methods_by_name
-EXECUTOR = ev.ExecutorId(7)
+EXECUTOR = ce.ExecutorId(7)
 
 
 @frozen
@@ -154,9 +155,9 @@ async def test_a_task_shows_its_calls(mock_clock: MockClock, tmp_path: Path) -> 
         for name in ("first", "second"):
             operator.worker.submit(name, builder="ThreeCalls")
             await settled()
-        calls.feed(ev.ExecutorJoined(EXECUTOR, 100))
-        first_call = ev.call_id(ev.TaskNo(1), 0)
-        calls.feed(ev.CallsCompleted(executor=EXECUTOR, ids=[first_call], attempts=[1], cpu_us=[1], values=[b"\xc0"]))
+        calls.feed(ce.ExecutorJoined(EXECUTOR, 100))
+        first_call = ce.call_id(ce.TaskNo(1), 0)
+        calls.feed(ce.CallsCompleted(executor=EXECUTOR, ids=[first_call], attempts=[1], cpu_us=[1], values=[b"\xc0"]))
         first, second = (await operator.tasks(pb.TASK_PHASE_CALLS)).tasks
         assert (first.calls_total, first.calls_done, first.calls_in_flight) == (3, 1, 2)
         assert first.call_window >= 2
@@ -166,12 +167,12 @@ async def test_a_task_shows_its_calls(mock_clock: MockClock, tmp_path: Path) -> 
 async def test_the_calls_of_a_task_that_writes_are_done(mock_clock: MockClock, tmp_path: Path) -> None:
     async with operated(tmp_path) as operator:
         calls = operator.worker.control.calls
-        calls.feed(ev.ExecutorJoined(EXECUTOR, 100))
+        calls.feed(ce.ExecutorJoined(EXECUTOR, 100))
         operator.worker.submit("t", builder="ThreeCalls", writer="OneRow")
         await settled()
-        ids = [ev.call_id(ev.TaskNo(1), index) for index in range(3)]
+        ids = [ce.call_id(ce.TaskNo(1), index) for index in range(3)]
         calls.feed(
-            ev.CallsCompleted(executor=EXECUTOR, ids=ids, attempts=[1] * 3, cpu_us=[1] * 3, values=[b"\xc0"] * 3)
+            ce.CallsCompleted(executor=EXECUTOR, ids=ids, attempts=[1] * 3, cpu_us=[1] * 3, values=[b"\xc0"] * 3)
         )
         await trio.to_thread.run_sync(operator.worker.tables.asking.wait)
         task = await operator.task()
@@ -223,9 +224,9 @@ async def test_results_and_what_came_too_late_are_counted(mock_clock: MockClock,
         operator.worker.submit("t", writer="Large")
         await operator.worker.end("t")
         control.worker.feed(ev.PhaseFinished(TaskId("t"), ev.Phase.PLUGIN, ev.Outcome()))
-        late = [ev.call_id(ev.TaskNo(1), 0), ev.call_id(ev.TaskNo(1), 1)]
+        late = [ce.call_id(ce.TaskNo(1), 0), ce.call_id(ce.TaskNo(1), 1)]
         control.calls.feed(
-            ev.CallsCompleted(executor=EXECUTOR, ids=late, attempts=[1, 1], cpu_us=[1, 1], values=[b"", b""])
+            ce.CallsCompleted(executor=EXECUTOR, ids=late, attempts=[1, 1], cpu_us=[1, 1], values=[b"", b""])
         )
         status = await operator.status()
         assert status.results == pb.ResultsStatus(kept=1, spool_bytes=2 * INLINE_BYTES, spool_limit_bytes=SPOOL_BYTES)

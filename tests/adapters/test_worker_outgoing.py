@@ -5,23 +5,23 @@ from hypothesis import strategies as st
 
 from blockx.wire import messages as m
 from blockx.wire.frames import MAX_FRAME_BYTES, MAX_VALUE_BYTES, encode
-from blockx.worker.core import events as ev
+from blockx.worker.core import call_events as ce
 from blockx.worker.outgoing import FRAME_TARGET_BYTES, execute_calls, resume_calls
 
-EXECUTOR, TASK = ev.ExecutorId(1), ev.TaskNo(1)
+EXECUTOR, TASK = ce.ExecutorId(1), ce.TaskNo(1)
 SIZES = st.lists(st.sampled_from([0, 1, 1_000, FRAME_TARGET_BYTES // 2, FRAME_TARGET_BYTES, 2_000_000]), max_size=12)
 
 
-def send(args: list[bytes]) -> ev.SendCalls:
-    ids = [ev.call_id(TASK, index) for index in range(len(args))]
-    return ev.SendCalls(
+def send(args: list[bytes]) -> ce.SendCalls:
+    ids = [ce.call_id(TASK, index) for index in range(len(args))]
+    return ce.SendCalls(
         executor=EXECUTOR, task_no=TASK, function="f", block=b"b", ids=ids, attempts=[1] * len(ids), args=args
     )
 
 
-def resume(values: list[bytes | None]) -> ev.ResumeCalls:
-    ids = [ev.call_id(TASK, index) for index in range(len(values))]
-    return ev.ResumeCalls(
+def resume(values: list[bytes | None]) -> ce.ResumeCalls:
+    ids = [ce.call_id(TASK, index) for index in range(len(values))]
+    return ce.ResumeCalls(
         executor=EXECUTOR,
         ids=ids,
         wait_ids=list(range(len(ids))),

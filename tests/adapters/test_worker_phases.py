@@ -11,6 +11,7 @@ from trio.testing import MockClock
 
 from blockx.model import FailureCode, TaskId, TaskState
 from blockx.wire.values import pack_value
+from blockx.worker.core import call_events as ce
 from blockx.worker.core import events as ev
 from blockx.worker.core.settings import WorkerSettings
 from blockx.worker.io.scope import TaskScope
@@ -171,19 +172,19 @@ async def test_what_an_executor_says_in_the_moment_of_a_tasks_end_is_dropped(
     mock_clock: MockClock, tmp_path: Path
 ) -> None:
     async with rig(tmp_path) as worker:
-        control, executor = worker.control, ev.ExecutorId(1)
-        control.calls.feed(ev.ExecutorJoined(executor, 100))
+        control, executor = worker.control, ce.ExecutorId(1)
+        control.calls.feed(ce.ExecutorJoined(executor, 100))
         worker.submit("t", builder="ThreeCalls", timeout_ms=1_000)
         await trio.testing.wait_all_tasks_blocked()
-        ids = [ev.call_id(ev.TaskNo(1), index) for index in range(3)]
+        ids = [ce.call_id(ce.TaskNo(1), index) for index in range(3)]
         request = pack_value(["table.get_many", "balances", [["0xa"]], None])
         mock_clock.jump(1.1)
         control.worker.feed(ev.TimersTicked())  # in one scheduler pass with all that follows
         control.calls.feed(
-            ev.CallsWaited(executor=executor, ids=ids[:1], attempts=[1], wait_ids=[1], cpu_us=[1], requests=[request])
+            ce.CallsWaited(executor=executor, ids=ids[:1], attempts=[1], wait_ids=[1], cpu_us=[1], requests=[request])
         )
         control.calls.feed(
-            ev.CallsCompleted(
+            ce.CallsCompleted(
                 executor=executor, ids=ids, attempts=[1] * 3, cpu_us=[1] * 3, values=[pack_value(None)] * 3
             )
         )

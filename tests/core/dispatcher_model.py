@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from attrs import define, field
 
 from blockx.model import FailureCode
-from blockx.worker.core.calls import MAX_CALLS_PER_SEND, DispatcherCore
-from blockx.worker.core.events import (
+from blockx.worker.core.call_events import (
     CallId,
     CallRun,
     CallsFailure,
@@ -29,6 +28,7 @@ from blockx.worker.core.events import (
     index_of,
     task_no_of,
 )
+from blockx.worker.core.calls import MAX_CALLS_PER_SEND, DispatcherCore
 from blockx.worker.core.settings import DispatcherSettings
 
 SETTINGS = DispatcherSettings(

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from blockx.model import CallErrorCode, Receipt
-from blockx.worker.core.calls import CallProgress, DispatcherCore
-from blockx.worker.core.columns import FIRST_ATTEMPT
-from blockx.worker.core.events import (
+from blockx.worker.core.call_events import (
     CallError,
     CallFailed,
     CallId,
@@ -33,6 +31,8 @@ from blockx.worker.core.events import (
     TaskNo,
     call_id,
 )
+from blockx.worker.core.calls import CallProgress, DispatcherCore
+from blockx.worker.core.columns import FIRST_ATTEMPT
 from blockx.worker.core.placement import CALL_OVERHEAD_US
 from blockx.worker.core.settings import DispatcherSettings
 

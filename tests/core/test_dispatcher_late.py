@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from blockx.worker.core.call_events import (
+    ExecutorId,
+)
 from blockx.worker.core.calls import CallProgress
-from blockx.worker.core.events import ExecutorId
 from blockx.worker.core.placement import ExecutorBacklog
 from tests.core.dispatcher_rig import BUSY, Rig, closed, converged, resumed, sent, started
 

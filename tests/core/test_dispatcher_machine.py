@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from blockx.model import CallErrorCode, FailureCode
-from blockx.worker.core.events import (
+from blockx.worker.core.call_events import (
     CallError,
     CallFailed,
     CallId,

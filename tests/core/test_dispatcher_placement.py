@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from blockx.worker.core.events import ExecutorId
+from blockx.worker.core.call_events import (
+    ExecutorId,
+)
 from blockx.worker.core.placement import ExecutorBacklog
 from tests.core.dispatcher_rig import Rig, opened, sent, sent_indices, started
 

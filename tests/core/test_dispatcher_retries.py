@@ -5,8 +5,13 @@ from __future__ import annotations
 import pytest
 
 from blockx.model import CallErrorCode, FailureCode, Receipt
+from blockx.worker.core.call_events import (
+    CallError,
+    CallsFailure,
+    ConvergeTaskCalls,
+    TaskNo,
+)
 from blockx.worker.core.calls import CallProgress
-from blockx.worker.core.events import CallError, CallsFailure, ConvergeTaskCalls, TaskNo
 from blockx.worker.core.retry import CallRetryPolicy
 from tests.core.dispatcher_rig import BROKEN, BUSY, Rig, closed, converged, ended, opened, sent
 

@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from blockx.model import CallErrorCode, FailureCode, Receipt
+from blockx.worker.core.call_events import (
+    INDEX_BITS,
+    CallError,
+    CallsFailure,
+    ConvergeTaskCalls,
+    TaskNo,
+)
 from blockx.worker.core.calls import CallProgress
-from blockx.worker.core.events import INDEX_BITS, CallError, CallsFailure, ConvergeTaskCalls, TaskNo
 from tests.core.dispatcher_rig import BROKEN, Rig, argument, closed, converged, ended, opened, sent, sent_indices, value
 
 

@@ -7,7 +7,9 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blockx.worker.core.events import SendCalls
+from blockx.worker.core.call_events import (
+    SendCalls,
+)
 from blockx.worker.core.fairness import MAX_CHARGE_US, QUANTUM_US
 from tests.core.dispatcher_rig import Rig
 

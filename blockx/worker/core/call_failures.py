@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from blockx.model import CallErrorCode, FailureCode
+from blockx.worker.core.call_events import (
+    CallError,
+    CallsFailure,
+)
 from blockx.worker.core.columns import TaskCalls
-from blockx.worker.core.events import CallError, CallsFailure
 
 
 def executor_crashed(reason: str) -> CallError:

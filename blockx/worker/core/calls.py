@@ -14,9 +14,7 @@ from typing import assert_never
 
 from attrs import frozen
 
-from blockx.worker.core.call_failures import call_failed, executor_crashed, output_bytes_exceeded
-from blockx.worker.core.columns import TaskCalls, by_function, pick
-from blockx.worker.core.events import (
+from blockx.worker.core.call_events import (
     CallFailed,
     CallId,
     CallsAdded,
@@ -42,6 +40,8 @@ from blockx.worker.core.events import (
     index_of,
     task_no_of,
 )
+from blockx.worker.core.call_failures import call_failed, executor_crashed, output_bytes_exceeded
+from blockx.worker.core.columns import TaskCalls, by_function, pick
 from blockx.worker.core.fairness import DeficitRing, charge_us
 from blockx.worker.core.placement import CallCosts, ExecutorBacklog, ExecutorLoad, least_loaded
 from blockx.worker.core.retry import CallRetryPolicy

@@ -14,7 +14,15 @@ from typing import TypeVar, cast
 from attrs import define, field
 
 from blockx.model import Receipt
-from blockx.worker.core.events import INDEX_BITS, CallId, CallRun, ExecutorId, TaskNo, index_of, task_no_of
+from blockx.worker.core.call_events import (
+    INDEX_BITS,
+    CallId,
+    CallRun,
+    ExecutorId,
+    TaskNo,
+    index_of,
+    task_no_of,
+)
 from blockx.worker.core.windows import CallWindow
 
 FIRST_ATTEMPT = 1

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from blockx.model import FailureCode
-from blockx.worker.core.events import Outcome
+from blockx.worker.core.events import (
+    Outcome,
+)
 from blockx.worker.core.records import RunningTask
 from blockx.worker.core.settings import WorkerSettings
 

@@ -11,7 +11,11 @@ from collections.abc import Iterable, Sequence
 
 from attrs import define, field, frozen
 
-from blockx.worker.core.events import CallId, ExecutorId, TaskNo
+from blockx.worker.core.call_events import (
+    CallId,
+    ExecutorId,
+    TaskNo,
+)
 from blockx.worker.core.settings import DispatcherSettings
 
 UNSEEN_CALL_US = 1_000.0

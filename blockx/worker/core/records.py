@@ -7,7 +7,10 @@ from operator import itemgetter
 from attrs import define, frozen
 
 from blockx.model import FailureCode, SlotId, TaskId, TaskState
-from blockx.worker.core.events import Outcome, Phase
+from blockx.worker.core.events import (
+    Outcome,
+    Phase,
+)
 
 
 @frozen

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from blockx.errors import CommitRefused, InvalidSlot, NoSlot, Unavailable
 from blockx.model import TaskId, checked_task_id
-from blockx.worker.core.events import CommitRequested, Phase, SlotRequested, TaskSubmitted, WorkerEvent
+from blockx.worker.core.events import (
+    CommitRequested,
+    Phase,
+    SlotRequested,
+    TaskSubmitted,
+    WorkerEvent,
+)
 from blockx.worker.core.state import WorkerState
 from blockx.worker.core.validation import check_timeout, check_ttl
 

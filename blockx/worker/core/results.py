@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import deque
 
 from blockx.model import TaskId, TaskState
-from blockx.worker.core.events import Outcome
+from blockx.worker.core.events import (
+    Outcome,
+)
 from blockx.worker.core.records import RetainedResult
 
 
