@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from blockx.model import TaskResult
@@ -12,6 +12,12 @@ if TYPE_CHECKING:
 
 class BlockxError(Exception):
     """Base of everything that BlockX raises on purpose."""
+
+    def copy(self) -> Self:
+        """An equal error without notes and traceback, for another task to raise."""
+        other = type(self).__new__(type(self), *self.args)
+        other.__dict__.update({name: value for name, value in self.__dict__.items() if name != "__notes__"})
+        return other
 
 
 class RequestError(BlockxError):

@@ -80,13 +80,14 @@ class Placement:
         So a refusal means "not accepted here". Raises ConnectionFailed or DeadlineExceeded if it stays unknown.
         """
         pauses = Pauses(self._jitter)
-        for attempt in range(MAX_SUBMITS - 1):
+        for attempt in range(MAX_SUBMITS):
             try:
                 submission = await stub.submit(task, slot_id)
                 is_known = submission.payload_mismatch or (attempt == 0 and submission.state.is_terminal)
                 return evolve(submission, is_known=is_known)
             except (ConnectionFailed, DeadlineExceeded) as error:
-                if isinstance(error, ConnectionFailed) and not error.may_have_arrived:
+                is_refused = isinstance(error, ConnectionFailed) and not error.may_have_arrived
+                if is_refused or attempt == MAX_SUBMITS - 1:
                     raise
                 await pauses.pause()
-        return await stub.submit(task, slot_id)
+        raise AssertionError("the last attempt returns or raises")

@@ -107,7 +107,7 @@ class _WorkerWatches:
             if waiter.users == 0 and waiter.end is None:
                 self._forget(task_id)
         if isinstance(waiter.end, RequestError):
-            raise waiter.end
+            raise waiter.end.copy()  # others wait for the same stream, and each adds notes of its own
         assert waiter.end is not None, "a waiter is done once it has its end"
         return waiter.end
 

@@ -45,6 +45,7 @@ class ResponseStream:
         self._metadata = metadata
         self._feeder: Feeder | None = None
         self._repeats = 0
+        self._has_answer = False
         self._timeout_s = math.inf if timeout is None else timeout
         self._response_class = GetMessageClass(method.output_type)
         self._stream: ClientStream | None = None
@@ -122,7 +123,9 @@ class ResponseStream:
         assert self._stream is not None, "a call is read inside its `async with` block"
         while True:
             try:
-                return await receive(self._stream)
+                data = await receive(self._stream)
+                self._has_answer = True
+                return data
             except StatusError as error:
                 if not self._may_repeat(error.status):
                     raise
@@ -132,7 +135,7 @@ class ResponseStream:
 
     def _may_repeat(self, status: Status) -> bool:
         """Servers turn calls away unseen when they stop, or count an ended call as still open: once more, then."""
-        is_unseen = isinstance(status, ConnectionLost) and not status.may_have_arrived
+        is_unseen = isinstance(status, ConnectionLost) and not status.may_have_arrived and not self._has_answer
         return is_unseen and isinstance(self._request, Message) and self._repeats < MAX_REPEATS
 
     def _parse(self, data: bytes) -> Message:

@@ -197,9 +197,12 @@ class Channel:
 
     async def _connect_tcp(self) -> Transport:
         host, _, port = self.address.rpartition(":")
-        if not host or not port.isascii() or not port.isdigit():
+        if not host or not port.isascii() or not port.isdigit() or len(port) > 5:
             raise OSError("the address is not HOST:PORT")
-        return await trio.open_tcp_stream(host.removeprefix("[").removesuffix("]"), int(port))
+        try:
+            return await trio.open_tcp_stream(host.removeprefix("[").removesuffix("]"), int(port))
+        except ValueError as error:  # a host that no domain name may have (IDNA)
+            raise OSError(f"the address cannot be used: {error}") from error
 
 
 @asynccontextmanager

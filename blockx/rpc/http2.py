@@ -191,7 +191,6 @@ class Http2(h2.connection.H2Connection):  # type: ignore[misc]  # h2 has no type
         if len(changes) > 2:
             self.encoder.table_size_changes = [min(changes), changes[-1]]  # RFC 7541, 4.2: these two suffice
         self.encoder.header_table.resized = bool(self.encoder.table_size_changes)  # hpack forgets it over a repetition
-        self.encoder.header_table.resized = bool(self.encoder.table_size_changes)  # hpack forgets it over a repetition
         self.has_peer_settings = True
         return result
 

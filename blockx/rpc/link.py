@@ -12,7 +12,7 @@ import trio
 from blockx.errors import ConnectionFailed, ProtocolError
 from blockx.rpc import wire
 from blockx.rpc.floods import Patience, TokenBucket, TooMuch
-from blockx.rpc.headers import Request, request_headers
+from blockx.rpc.headers import Request, encode_metadata, request_headers
 from blockx.rpc.limits import Limits
 from blockx.rpc.messages import MessageReceived
 from blockx.rpc.status import Code, Metadata, Status, StatusError, connection_lost, status_of_reset
@@ -62,6 +62,7 @@ class Link:
         self._is_flushing = False
         self._flushed = trio.Event()
         self._last_read = trio.current_time()
+        self._last_opened = -math.inf
         self._write_began = math.inf
         self._writer = trio.lowlevel.ParkingLot()
         self._senders = trio.lowlevel.ParkingLot()
@@ -108,6 +109,7 @@ class Link:
             self._is_draining = True
             self._wire.go_away()
             self._wake_writer()
+            self._openers.unpark_all()
             self._end_if_drained()
 
     def cancel_calls(self, status: Status) -> None:
@@ -283,6 +285,7 @@ class Link:
             if stream_id > event.last_stream_id:
                 stream.over(connection_lost(f"{self.peer} takes no new calls", may_have_arrived=False))
         self._openers.unpark_all()
+        self._senders.unpark_all()
         self._end_if_drained()
 
     # -- writing
@@ -367,6 +370,7 @@ class Link:
 
         Raises ConnectionFailed when the connection ends, ValueError for metadata that cannot be sent.
         """
+        encode_metadata(metadata)  # before the wait: who is woken must take the place
         while self.is_usable and len(self.streams) >= self._wire.max_peer_streams:
             await self._openers.park()
         stream_id = self._wire.next_stream_id()
@@ -375,6 +379,7 @@ class Link:
         timeout_s = timeout_at - trio.current_time()
         self._wire.send_request(stream_id, request_headers(self.peer, path, timeout_s, metadata, scheme=self._scheme))
         stream = self.streams[stream_id] = ClientStream(self, stream_id)
+        self._last_opened = trio.current_time()
         if self._wire.next_stream_id() is None:
             self.drain()  # its ids are used up
         self._wake_writer()
@@ -399,7 +404,8 @@ class Link:
         silence_s = self.limits.keepalive_interval_s
         if now - self._write_began > silence_s + self.limits.keepalive_timeout_s:
             return False  # it may send, but it does not read
-        is_idle_client = self._accept is None and not self.streams
+        # A call that began after the last word of the peer has shown nothing yet, even if it is over.
+        is_idle_client = self._accept is None and not self.streams and self._last_opened <= self._last_read
         if now - self._last_read < silence_s or is_idle_client or self._is_gone:
             return True
         self._wire.ping()

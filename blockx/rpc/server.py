@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from blockx.errors import RequestError
-from blockx.rpc.headers import Request, encode_metadata
+from blockx.rpc.headers import Request, encode_metadata, status_headers
 from blockx.rpc.interceptors import Interceptor, Proceed
 from blockx.rpc.limits import Limits
 from blockx.rpc.link import Link, Transport
@@ -204,13 +204,12 @@ async def _run_call(stream: ServerStream, call: ServerCall, proceed: Proceed) ->
     status = await proceed()
     try:
         encode_metadata(call.initial_metadata)
-        encode_metadata(call.trailing_metadata)
-    except ValueError:
-        call.initial_metadata.clear()
-        status = _unforeseen(call)
-    else:
         metadata = (*status.metadata, *call.trailing_metadata)
         status = attrs.evolve(status, metadata=metadata, details=call.status_details or status.details)
+        status_headers(status)
+    except Exception:  # what a handler has left there cannot be sent: its defect is its call's
+        call.initial_metadata.clear()
+        status = _unforeseen(call)
     stream.finish(status)
 
 

@@ -117,6 +117,8 @@ class ServerHandshakes:
         """Do the server's part. A connection that does not come to speak HTTP/2 over TLS is logged and closed: None."""
         with trio.move_on_after(self._timeout_s) as scope:
             self._scopes.add(scope)
+            if self._is_cancelled:  # accepted in the moment of the shutdown
+                scope.cancel()
             try:
                 return await _handshake(transport, self._context, server_side=True)
             except HandshakeFailed as error:
@@ -146,9 +148,11 @@ async def client_handshake(
 
 async def _handshake(transport: trio.abc.HalfCloseableStream, context: ssl.SSLContext, **side: Any) -> TlsStream:
     # https_compatible: peers of gRPC end connections without TLS's own farewell; HTTP/2 has its own.
-    stream = trio.SSLStream(transport, context, https_compatible=True, **side)
     try:
+        stream = trio.SSLStream(transport, context, https_compatible=True, **side)
         await stream.do_handshake()
+    except (ValueError, TypeError) as error:  # a server name that none can have
+        raise HandshakeFailed(f"the TLS handshake cannot begin: {error}") from error
     except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
         raise HandshakeFailed(f"the TLS handshake failed: {_reason(error.__cause__ or error)}") from error
     if stream.selected_alpn_protocol() != _ALPN:

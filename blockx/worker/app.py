@@ -86,6 +86,8 @@ class WorkerConfig:
 
     def __attrs_post_init__(self) -> None:
         host, _ = host_and_port(self.listen)
+        if self.advertise and not all(host_and_port(self.advertise)):
+            raise ConfigError(f"advertise {self.advertise!r} needs a host and a port")
         if host in WILDCARDS and not self.advertise:
             raise ConfigError(
                 f"listen {self.listen} is no address that clients can reach: set advertise to HOST:PORT too"

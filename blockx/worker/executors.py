@@ -179,9 +179,13 @@ class ExecutorPool:
             with trio.CancelScope(shield=True):
                 if executor is not None:
                     await executor.stream.aclose()  # an executor exits when its connection ends
-                status = await _end(process, at_once=executor is not None and bool(executor.death))
+                status = await _end(process, at_once=self._is_condemned(executor))
             self._bury(executor, process.pid, status)
         return executor is not None and executor.ready and trio.current_time() - began > STEADY_S
+
+    def _is_condemned(self, executor: Executor | None) -> bool:
+        """Killed at once: it broke the rules. One that ends by itself, or was asked to, gets a moment for that."""
+        return executor is not None and bool(executor.death) and not self._stopping.is_set()
 
     async def _start(self, token: str) -> trio.Process:
         environment = {**scrubbed(os.environ), "BLOCKX_EXECUTOR_TOKEN": token}
@@ -202,7 +206,7 @@ class ExecutorPool:
             nursery.cancel_scope.deadline = trio.current_time() + self._settings.load_timeout_ms / 1000
             await seat.arrived.wait()
             nursery.cancel_scope.cancel()
-        if seat.stream is None or seat.hello is None:
+        if seat.stream is None or seat.hello is None or self._stopping.is_set():
             return None
         self._next_id += 1
         executor = Executor(ce.ExecutorId(self._next_id), seat.stream, process.pid, seat.hello.capacity)

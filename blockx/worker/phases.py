@@ -27,8 +27,10 @@ from blockx.worker.results import ResultStore
 log = structlog.get_logger("blockx.worker.phases")
 
 MAX_SHOWN_ARGUMENTS = 400
-MAX_LISTED_FUNCTIONS = 20
 """Characters of a failed call's arguments in its task's result."""
+
+MAX_LISTED_FUNCTIONS = 20
+"""Names in the message about an unknown function."""
 
 Step = ev.StartBuilderPhase | ev.StartCallPhase | ev.StartWriterPhase
 
@@ -107,7 +109,7 @@ class Phases:
         try:
             with run.scope:
                 await self._live(run)
-        except Exception as error:  # the boundary between one task and all others
+        except (Exception, SystemExit) as error:  # the boundary between one task and all others
             self._report(run, _unforeseen(run, error))
         if run.scope.cancelled_caught:
             self._report_cut(run)
@@ -161,7 +163,7 @@ class Phases:
             return _failed(run, str(error), retryable=error.retryable)
         except (UnserializableValue, CommitRefused) as error:
             return _failed(run, str(error), retryable=False)
-        except Exception as error:  # a plug-in is foreign code; its task alone fails
+        except (Exception, SystemExit) as error:  # a plug-in is foreign code; its task alone fails
             return _unforeseen(run, error)
 
     async def _prepare(self, run: TaskRun) -> ev.Outcome:
@@ -243,7 +245,7 @@ def _failed(run: TaskRun, message: str, *, retryable: bool, not_found: bool = Fa
             return ev.Outcome(failure=code, message=message, retryable=retryable)
 
 
-def _unforeseen(run: TaskRun, error: Exception) -> ev.Outcome:
+def _unforeseen(run: TaskRun, error: BaseException) -> ev.Outcome:
     """A defect in a plug-in or in BlockX: logged whole under an id, told in one line."""
     error_id = secrets.token_hex(4)
     log.error("a phase failed unexpectedly", task_id=run.task.task_id, error_id=error_id, exc_info=error)

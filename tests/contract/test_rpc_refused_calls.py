@@ -16,16 +16,26 @@ from blockx import errors
 from blockx.rpc import Channel
 from blockx.rpc.call import FIRST_PAUSE_S, LONGEST_PAUSE_S, MAX_REPEATS
 from tests.adapters.rpc_peers import framed
-from tests.contract.echo import UNARY, UP, Item
+from tests.contract.echo import DOWN, UNARY, UP, Item
 
 ANSWER = [(":status", "200"), ("content-type", "application/grpc")]
 
 
 class RefusingServer:
-    """Resets so many calls with `error_code`, and answers the next ones with an empty item."""
+    """Resets so many calls with `error_code`, and answers the next ones with an empty item.
 
-    def __init__(self, refusals: int, error_code: ErrorCodes = ErrorCodes.REFUSED_STREAM) -> None:
+    With `answers_before_reset` it answers each call so often, then resets it.
+    """
+
+    def __init__(
+        self,
+        refusals: int,
+        error_code: ErrorCodes = ErrorCodes.REFUSED_STREAM,
+        *,
+        answers_before_reset: int = 0,
+    ) -> None:
         self.seen = 0
+        self._answers_before_reset = answers_before_reset
         self._refusals = refusals
         self._error_code = error_code
         self._h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
@@ -43,7 +53,12 @@ class RefusingServer:
     def _react(self, event: Any) -> None:
         if isinstance(event, h2.events.RequestReceived):
             self.seen += 1
-            if self.seen <= self._refusals:
+            if self._answers_before_reset:
+                self._h2.send_headers(event.stream_id, ANSWER)
+                for _ in range(self._answers_before_reset):
+                    self._h2.send_data(event.stream_id, framed(b""))
+                self._h2.reset_stream(event.stream_id, self._error_code)
+            elif self.seen <= self._refusals:
                 self._h2.reset_stream(event.stream_id, self._error_code)
             else:
                 self._h2.send_headers(event.stream_id, ANSWER)
@@ -101,4 +116,14 @@ async def test_a_call_that_the_server_may_have_seen_is_not_made_anew(nursery: tr
     channel = await channel_to(server, nursery)
     with pytest.raises(errors.Internal):
         await channel.unary(UNARY, Item())
+    assert server.seen == 1
+
+
+async def test_a_call_that_was_answered_in_part_is_not_made_anew(nursery: trio.Nursery) -> None:
+    server = RefusingServer(0, answers_before_reset=2)
+    channel = await channel_to(server, nursery)
+    async with channel.stream(DOWN, Item()) as answers:
+        assert [await anext(answers), await anext(answers)] == [Item(), Item()]
+        with pytest.raises(errors.ConnectionFailed):
+            await anext(answers)
     assert server.seen == 1

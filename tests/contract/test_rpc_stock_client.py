@@ -107,7 +107,9 @@ async def test_an_answer_of_the_wrong_type_is_an_internal_error(answer: Any, nur
     assert [log["event"] for log in logs] == ["call failed"]
 
 
-@pytest.mark.parametrize("pair", [("grpc-status", "0"), ("Upper", "x"), ("text", "ü"), ("text", b"x"), ("x-bin", "x")])
+@pytest.mark.parametrize(
+    "pair", [("grpc-status", "0"), ("Upper", "x"), ("text", "ü"), ("text", b"x"), ("x-bin", "x"), ("x", 1)]
+)
 async def test_metadata_that_cannot_be_sent_is_an_internal_error(pair: Any, nursery: trio.Nursery) -> None:
     async def wrong(request: Any, call: ServerCall) -> pb.SubmitTaskResponse:
         call.trailing_metadata.append(pair)
@@ -118,6 +120,19 @@ async def test_metadata_that_cannot_be_sent_is_an_internal_error(pair: Any, nurs
         seen = await in_thread(lambda: failure_of(address))
     assert seen.code() is grpc.StatusCode.INTERNAL
     assert [log["event"] for log in logs] == ["call failed"]
+
+
+async def test_status_details_of_the_wrong_type_end_only_their_call(nursery: trio.Nursery) -> None:
+    async def wrong(request: Any, call: ServerCall) -> pb.SubmitTaskResponse:
+        call.status_details = "no bytes"  # type: ignore[assignment]  # the mistake that is tested
+        return pb.SubmitTaskResponse()
+
+    _, address = await serve(nursery, SubmitTask=wrong)
+    with capture_logs() as logs:
+        for _ in range(2):
+            seen = await in_thread(lambda: failure_of(address))
+            assert seen.code() is grpc.StatusCode.INTERNAL
+    assert [log["event"] for log in logs] == ["call failed"] * 2
 
 
 async def test_a_long_message_is_cut_and_still_arrives(nursery: trio.Nursery) -> None:

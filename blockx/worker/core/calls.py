@@ -49,7 +49,7 @@ from blockx.worker.core.settings import DispatcherSettings
 from blockx.worker.core.windows import CallWindow
 
 MAX_CALLS_PER_SEND = 64
-"""What one frame carries (protocols.md); more calls a frame gained nothing that could be measured."""
+"""What one frame carries; more calls a frame gained nothing that could be measured."""
 
 
 @frozen
