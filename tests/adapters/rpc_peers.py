@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import attrs
@@ -45,6 +47,15 @@ async def serve(nursery: trio.Nursery, limits: Limits | None = None, **handlers:
     server = RpcServer([worker_service(**handlers)], limits=limits)
     bound: str = await nursery.start(server.serve, "127.0.0.1", 0)
     return server, bound
+
+
+@contextmanager
+def held_port() -> Iterator[int]:
+    """A port of 127.0.0.1 at which nobody listens: a test's servers may, and nobody else is given it meanwhile."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield int(holder.getsockname()[1])
 
 
 @attrs.define

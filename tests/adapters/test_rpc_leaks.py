@@ -54,10 +54,21 @@ def assert_idle(link: Link) -> None:
     assert [len(lot) for lot in (link._senders, link._openers)] == [0, 0]
 
 
-async def all_gone(server: RpcServer) -> None:
-    await trio.testing.wait_all_tasks_blocked(0.01)
-    while server._links:
+async def settled(is_so: Callable[[], bool]) -> None:
+    """Wait for something, and for all tasks to rest; where it never comes, the counts that follow tell what is left."""
+    with trio.move_on_after(60):
         await trio.testing.wait_all_tasks_blocked(0.01)
+        while not is_so():
+            await trio.testing.wait_all_tasks_blocked(0.01)
+
+
+async def all_gone(server: RpcServer) -> None:
+    await settled(lambda: not server._links)
+
+
+async def calls_over(*links: Link) -> None:
+    """Wait until no call is left on these connections, nor anything to be sent."""
+    await settled(lambda: not any(link.streams or link._wire._h2.streams or link._wire.pending_bytes for link in links))
 
 
 async def drain(stream: trio.abc.ReceiveStream) -> None:
@@ -69,7 +80,9 @@ async def test_calls_leave_nothing_behind(nursery: trio.Nursery) -> None:
     server, address = await serve(nursery)
     async with open_channel(address) as channel:
         await channel.unary(REQUEST_SLOT, pb.RequestTaskSlotRequest())
-        await trio.testing.wait_all_tasks_blocked()
+        (ours,) = server._links
+        assert channel._link is not None
+        await calls_over(ours, channel._link)
         tasks_before, objects_before = tasks(), objects()
 
         async def some() -> None:
@@ -79,11 +92,9 @@ async def test_calls_leave_nothing_behind(nursery: trio.Nursery) -> None:
         async with trio.open_nursery() as calls:
             for _ in range(10):
                 calls.start_soon(some)
-        await trio.testing.wait_all_tasks_blocked(0.01)
+        await calls_over(ours, channel._link)
         assert tasks() == tasks_before
         assert objects() == objects_before
-        (ours,) = server._links
-        assert channel._link is not None
         for link in (ours, channel._link):
             assert_idle(link)
 
@@ -92,6 +103,8 @@ async def test_calls_that_end_badly_leave_nothing_behind(nursery: trio.Nursery) 
     server, address = await serve(nursery, Limits(max_dropped_calls=10_000), SubmitTask=Sleeper().unary)
     client = await RawClient.connect(address)
     await client.echo("first")
+    (link,) = server._links
+    await calls_over(link)
     tasks_before, objects_before = tasks(), objects()
     odd: list[Callable[[], Any]] = [
         lambda: client.call(request_headers(te=None), EMPTY),
@@ -110,10 +123,9 @@ async def test_calls_that_end_badly_leave_nothing_behind(nursery: trio.Nursery) 
         client.h2.reset_stream(stream_id, 8)
         await client.flush()
     await client.echo("last")
-    await trio.testing.wait_all_tasks_blocked(0.01)
+    await calls_over(link)
     assert tasks() == tasks_before
     assert objects() == objects_before
-    (link,) = server._links
     assert_idle(link)
     await client.stream.aclose()
 
@@ -122,8 +134,8 @@ async def test_a_thousand_streams_leave_nothing_behind(nursery: trio.Nursery) ->
     server, address = await serve(nursery, WatchTasks=Sleeper().stream)
     async with open_channel(address) as channel:
         await channel.unary(REQUEST_SLOT, pb.RequestTaskSlotRequest())
-        await trio.testing.wait_all_tasks_blocked()
         (link,) = server._links
+        await calls_over(link)
         tasks_before, objects_before = tasks(), objects()
 
         async def watch(task_status: trio.TaskStatus[None]) -> None:
@@ -137,7 +149,7 @@ async def test_a_thousand_streams_leave_nothing_behind(nursery: trio.Nursery) ->
                 await watches.start(watch)
             assert len(link.streams) == 1000
             watches.cancel_scope.cancel()
-        await trio.testing.wait_all_tasks_blocked(0.01)
+        await calls_over(link)
         assert tasks() == tasks_before
         assert objects() == objects_before
         assert_idle(link)
@@ -159,13 +171,17 @@ async def test_connections_leave_nothing_behind(nursery: trio.Nursery) -> None:
 
 
 async def test_a_channel_that_is_closed_leaves_nothing_behind(nursery: trio.Nursery) -> None:
-    server, address = await serve(nursery, SubmitTask=Sleeper().unary)
+    sleeper = Sleeper()
+    server, address = await serve(nursery, SubmitTask=sleeper.unary)
     tasks_before, objects_before = tasks(), objects()
     for _ in range(50):
         async with open_channel(address) as channel:
             await channel.unary(REQUEST_SLOT, pb.RequestTaskSlotRequest())
-            with trio.move_on_after(0.001):
-                await channel.unary(SUBMIT, pb.SubmitTaskRequest())
+            async with trio.open_nursery() as calls:
+                calls.start_soon(channel.unary, SUBMIT, pb.SubmitTaskRequest())
+                await sleeper.begun.wait()
+                calls.cancel_scope.cancel()
+        sleeper.begun = trio.Event()
     del channel
     await all_gone(server)
     assert tasks() == tasks_before
@@ -180,7 +196,7 @@ async def test_a_server_that_ends_leaves_nothing_behind() -> None:
         for client in clients:
             await client.open(request_headers("SubmitTask"), EMPTY)
             nursery.start_soon(drain, client.stream)
-        await trio.testing.wait_all_tasks_blocked(0.01)
+        await settled(lambda: sum(len(link.streams) for link in server._links) == len(clients))
         await server.shutdown(0)
     assert isinstance(server, RpcServer)
     assert not server._links

@@ -7,10 +7,20 @@ import zlib
 
 import pytest
 import trio
+import trio.testing
 
 from blockx.proto import worker_pb2 as pb
-from blockx.rpc import Limits
-from tests.adapters.rpc_peers import Headers, RawClient, Sleeper, framed, message, request_headers, serve
+from blockx.rpc import Limits, RpcServer
+from tests.adapters.rpc_peers import (
+    Headers,
+    RawClient,
+    Sleeper,
+    framed,
+    message,
+    request_headers,
+    serve,
+    worker_service,
+)
 
 GOOD = message(pb.RequestTaskSlotRequest(task_id="t"))
 EMPTY = framed(b"")
@@ -204,10 +214,12 @@ async def test_a_request_that_never_ends_is_ended_by_its_deadline(nursery: trio.
     await client.stream.aclose()
 
 
-async def test_a_deadline_cancels_the_handler(nursery: trio.Nursery) -> None:
+async def test_a_deadline_cancels_the_handler(nursery: trio.Nursery, autojump_clock: trio.testing.MockClock) -> None:
     sleeper = Sleeper()
-    _, address = await serve(nursery, SubmitTask=sleeper.unary)
-    client = await RawClient.connect(address)
+    near, far = trio.testing.memory_stream_pair()
+    nursery.start_soon(RpcServer([worker_service(SubmitTask=sleeper.unary)]).serve_connection, far, "memory")
+    client = RawClient(near)
+    await client.greet()
     answer = await client.call(request_headers("SubmitTask", grpc_timeout="500m"), EMPTY)
     assert answer.headers["grpc-status"] == DEADLINE_EXCEEDED
     assert sleeper.cancelled.is_set()

@@ -28,6 +28,10 @@ class Signals:
         self._token.run_sync_soon(self._tell_trio, name)
         self._loop.call_soon_threadsafe(self._tell_asyncio, name)
 
+    def was_told(self, name: str) -> bool:
+        """Under trio."""
+        return self._trio[name].is_set()
+
     async def wait(self, name: str) -> None:
         """Under trio."""
         await self._trio[name].wait()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import socket
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -15,7 +14,17 @@ import trio.testing
 from blockx import errors
 from blockx.proto import worker_pb2 as pb
 from blockx.rpc import Channel, Limits, RpcServer, ServerCall, Service, open_channel
-from tests.adapters.rpc_peers import REQUEST_SLOT, SUBMIT, WATCH, WORKER, Sleeper, echo, serve, worker_service
+from tests.adapters.rpc_peers import (
+    REQUEST_SLOT,
+    SUBMIT,
+    WATCH,
+    WORKER,
+    Sleeper,
+    echo,
+    held_port,
+    serve,
+    worker_service,
+)
 
 Send = Callable[[Any], Awaitable[None]]
 
@@ -103,15 +112,16 @@ async def serve_until(scope: trio.CancelScope, port: int, task_status: Any, **ha
 
 async def test_the_next_call_after_a_loss_connects_again(nursery: trio.Nursery) -> None:
     scope, sleeper = trio.CancelScope(), Sleeper()
-    serve_first = partial(serve_until, scope, 0, SubmitTask=sleeper.unary)
-    address = await nursery.start(lambda task_status: serve_first(task_status=task_status))
-    async with open_channel(address) as channel:
-        async with trio.open_nursery() as calls:
-            calls.start_soon(lost_call, channel)
-            await sleeper.begun.wait()
-            scope.cancel()
-        await nursery.start(RpcServer([worker_service()]).serve, "127.0.0.1", int(address.rpartition(":")[2]))
-        answer = await channel.unary(REQUEST_SLOT, pb.RequestTaskSlotRequest(task_id="again"))
+    with held_port() as port:
+        serve_first = partial(serve_until, scope, port, SubmitTask=sleeper.unary)
+        address = await nursery.start(lambda task_status: serve_first(task_status=task_status))
+        async with open_channel(address) as channel:
+            async with trio.open_nursery() as calls:
+                calls.start_soon(lost_call, channel)
+                await sleeper.begun.wait()
+                scope.cancel()
+            await nursery.start(RpcServer([worker_service()]).serve, "127.0.0.1", port)
+            answer = await channel.unary(REQUEST_SLOT, pb.RequestTaskSlotRequest(task_id="again"))
     assert answer.slot_id == "again"
 
 
@@ -120,16 +130,11 @@ async def lost_call(channel: Channel) -> None:
         await channel.unary(SUBMIT, pb.SubmitTaskRequest())
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        return int(unused.getsockname()[1])
-
-
 async def test_a_server_that_is_not_there_fails_the_call_at_once() -> None:
-    address = f"127.0.0.1:{free_port()}"
-    async with open_channel(address) as channel:
-        with pytest.raises(errors.ConnectionFailed, match=f"{address} cannot be reached") as caught:
-            await channel.unary(SUBMIT, pb.SubmitTaskRequest(), timeout=10)
+    with held_port() as port:
+        async with open_channel(f"127.0.0.1:{port}") as channel:
+            with pytest.raises(errors.ConnectionFailed, match=f"127.0.0.1:{port} cannot be reached") as caught:
+                await channel.unary(SUBMIT, pb.SubmitTaskRequest(), timeout=10)
     assert caught.value.may_have_arrived is False
 
 

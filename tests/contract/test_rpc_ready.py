@@ -11,27 +11,20 @@ import trio.testing
 from blockx import errors
 from blockx.proto import worker_pb2 as pb
 from blockx.rpc import Channel, Limits, RpcServer, open_channel
-from tests.adapters.rpc_peers import REQUEST_SLOT, SUBMIT, Sleeper, serve, worker_service
+from tests.adapters.rpc_peers import REQUEST_SLOT, SUBMIT, Sleeper, held_port, serve, worker_service
 
 HELLO = pb.RequestTaskSlotRequest(task_id="hello")
 
 
-async def free_port() -> int:
-    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    port: int = listener.socket.getsockname()[1]
-    await listener.aclose()
-    return port
-
-
 async def test_wait_ready_waits_for_a_server_that_comes_up(nursery: trio.Nursery) -> None:
-    port = await free_port()
-    async with open_channel(f"127.0.0.1:{port}") as channel:
-        with pytest.raises(errors.ConnectionFailed):
-            await channel.unary(REQUEST_SLOT, HELLO)
-        async with trio.open_nursery() as waiting:
-            waiting.start_soon(channel.wait_ready)
-            await nursery.start(RpcServer([worker_service()]).serve, "127.0.0.1", port)
-        assert (await channel.unary(REQUEST_SLOT, HELLO)).slot_id == "hello"
+    with held_port() as port:
+        async with open_channel(f"127.0.0.1:{port}") as channel:
+            with pytest.raises(errors.ConnectionFailed):
+                await channel.unary(REQUEST_SLOT, HELLO)
+            async with trio.open_nursery() as waiting:
+                waiting.start_soon(channel.wait_ready)
+                await nursery.start(RpcServer([worker_service()]).serve, "127.0.0.1", port)
+            assert (await channel.unary(REQUEST_SLOT, HELLO)).slot_id == "hello"
 
 
 async def test_wait_ready_says_why_the_server_is_out_of_reach(

@@ -10,7 +10,7 @@ import trio
 
 from blockx.proto import coordinator_pb2, worker_pb2
 from blockx.testing import local_cluster
-from tests.e2e.tasks import FUNCTIONS
+from tests.e2e.tasks import FUNCTIONS, Gate
 
 EXAMPLE = worker_pb2.TaskInput(
     task_id="3f2b1c9e-8a4d-4c1e-9b0a-6f7e5d4c3b2a",
@@ -88,10 +88,15 @@ def watch_then_leave(addr: str) -> Any:
         stream = worker.watch(worker_pb2.WatchTasksRequest(task_ids=["sleeper"]), timeout=30)
         assert next(stream).state == worker_pb2.RUNNING
         stream.cancel()
-        while True:
-            answer = worker.result(worker_pb2.GetTaskResultRequest(task_id="sleeper"), timeout=10)
-            if answer.state != worker_pb2.RUNNING:
-                return answer
+        return ended(worker, "sleeper")
+
+
+def ended(worker: StockWorker, task_id: str) -> Any:
+    """The result of a task, asked for until it is there."""
+    while True:
+        answer = worker.result(worker_pb2.GetTaskResultRequest(task_id=task_id), timeout=10)
+        if answer.state != worker_pb2.RUNNING:
+            return answer
 
 
 async def test_a_task_whose_watch_was_cancelled_ends_after_the_grace() -> None:
@@ -103,20 +108,29 @@ async def test_a_task_whose_watch_was_cancelled_ends_after_the_grace() -> None:
     assert not answer.result.execute_result.retryable
 
 
-async def test_a_task_is_not_ended_while_it_is_watched_again_or_was_never_watched() -> None:
-    def watch_twice(addr: str) -> None:
-        worker = StockWorker(addr)
-        with worker.channel:
-            worker.submit(worker_pb2.SubmitTaskRequest(task=SLEEPER), timeout=10)
-            request = worker_pb2.WatchTasksRequest(task_ids=["sleeper"])
-            first, second = worker.watch(request, timeout=30), worker.watch(request, timeout=30)
-            assert next(first).state == next(second).state == worker_pb2.RUNNING
-            first.cancel()
-            terminal = list(second)
-            assert [update.result.execute_result.failure_code for update in terminal] == ["TIMED_OUT"]
+def watch_twice(addr: str, gate: Gate) -> list[Any]:
+    """The last states of a task that was watched twice, when one watch went, and ended a task that only it watched."""
+    held = worker_pb2.TaskInput(
+        task_id="held",
+        function_call_config=worker_pb2.PluginConfig(
+            type="CallListCallConfig", config=json.dumps({"function": "waits_at_gate", "callList": [[gate.path]]})
+        ),
+    )
+    worker = StockWorker(addr)
+    with worker.channel:
+        for task in (held, SLEEPER):
+            worker.submit(worker_pb2.SubmitTaskRequest(task=task), timeout=10)
+        first = worker.watch(worker_pb2.WatchTasksRequest(task_ids=["held", "sleeper"]), timeout=30)
+        second = worker.watch(worker_pb2.WatchTasksRequest(task_ids=["held"]), timeout=30)
+        assert [next(stream).state for stream in (first, first, second)] == [worker_pb2.RUNNING] * 3
+        first.cancel()
+        assert ended(worker, "sleeper").result.execute_result.failure_code == "WATCH_DISCONNECTED"
+        gate.let_one_pass()
+        return [update.state for update in second]
 
-    async with local_cluster(
-        FUNCTIONS, executors=1, env={"WATCH_DISCONNECT_GRACE_MS": "1", "TASK_DEADLINE_MS": "500"}
-    ) as cluster:
+
+async def test_a_task_is_not_ended_while_it_is_watched_again_or_was_never_watched(gate: Gate) -> None:
+    async with local_cluster(FUNCTIONS, executors=2, env={"WATCH_DISCONNECT_GRACE_MS": "1"}) as cluster:
         with trio.fail_after(30):
-            await trio.to_thread.run_sync(watch_twice, cluster.worker_addrs[0])
+            states = await trio.to_thread.run_sync(watch_twice, cluster.worker_addrs[0], gate)
+    assert states == [worker_pb2.SUCCEEDED]
