@@ -16,6 +16,10 @@ from blockx.store.tables import TableStore, load_schema
 from blockx.worker.app import WorkerConfig, WorkerHandle, run_worker
 
 
+SHUTDOWN_S = 1.0
+"""What the coordinator's calls and watches are given to end in good order."""
+
+
 @define(eq=False)
 class DevCluster:
     """A running cluster. `exit_codes` fills as workers end."""
@@ -40,7 +44,11 @@ async def dev_cluster(coordinator: CoordinatorConfig, workers: Sequence[WorkerCo
     registry = LocalRegistry()
     with ungrouped():
         async with trio.open_nursery() as nursery:
-            yield await _start(nursery, registry, coordinator, workers)
+            cluster = await _start(nursery, registry, coordinator, workers)
+            yield cluster
+            cluster.coordinator.shutdown()
+            with trio.move_on_after(SHUTDOWN_S):
+                await cluster.coordinator.ended.wait()
             nursery.cancel_scope.cancel()
 
 

@@ -43,6 +43,7 @@ class CoordinatorHandle:
     _core: CoordinatorCore
     _stopping: trio.Event
     _changed: trio.lowlevel.ParkingLot
+    ended: trio.Event = field(factory=trio.Event)
 
     def status(self) -> CoordinatorStatus:
         """What it knows of the workers now."""
@@ -86,8 +87,10 @@ async def run_coordinator(
         addr = await nursery.start(server.serve, *host_and_port(config.listen))
         health.set_all(True)
         log.info("coordinator serves", addr=addr)
-        task_status.started(CoordinatorHandle(addr, core, stopping, changed))
+        handle = CoordinatorHandle(addr, core, stopping, changed)
+        task_status.started(handle)
         await stopping.wait()
         health.end()
         await server.shutdown(config.settings.slot_ttl_ms / 2000)  # a reserve takes half the slot TTL at most
+        handle.ended.set()
         nursery.cancel_scope.cancel()

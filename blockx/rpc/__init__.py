@@ -2,7 +2,7 @@
 
 from blockx.rpc.call import ResponseStream
 from blockx.rpc.channel import Channel, open_channel
-from blockx.rpc.interceptors import Interceptor, Proceed, access_log
+from blockx.rpc.interceptors import AccessLog, Interceptor, Proceed
 from blockx.rpc.limits import Limits
 from blockx.rpc.server import RpcServer, ServerCall, Service
 from blockx.rpc.status import Code, Status
@@ -10,6 +10,7 @@ from blockx.rpc.tls import ClientTls, ServerTls
 from blockx.rpc.tokens import TokenCheck, read_token
 
 __all__ = [
+    "AccessLog",
     "Channel",
     "ClientTls",
     "Code",
@@ -23,7 +24,6 @@ __all__ = [
     "Service",
     "Status",
     "TokenCheck",
-    "access_log",
     "open_channel",
     "read_token",
 ]

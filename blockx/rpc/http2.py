@@ -17,7 +17,7 @@ from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
 from hpack.exceptions import HPACKDecodingError
 from hyperframe.exceptions import InvalidFrameError
-from hyperframe.frame import DataFrame, HeadersFrame, SettingsFrame
+from hyperframe.frame import ContinuationFrame, DataFrame, HeadersFrame, SettingsFrame
 
 from blockx.rpc.blocks import BlockDecoder, BlockEncoder
 
@@ -27,6 +27,8 @@ logging.getLogger("hpack").setLevel(logging.INFO)
 #: Frames handled in one go; then other connections have their turn. One that may begin a call counts more than once.
 BATCH_FRAMES = 32
 HEADERS_COST = 3
+#: A header block is decoded in pure Python, so a large one counts once more for each so many bytes.
+HEADER_BYTES_COST = 512
 #: What makes up one header block: a peer with the smallest frames needs five for 64 KiB.
 MAX_CONTINUATIONS = 16
 #: HTTP/2 has seven settings; unknown ones are to be ignored.
@@ -66,6 +68,14 @@ def _decode_integer(data: Any, prefix_bits: int) -> tuple[int, int]:
 hpack.hpack.decode_integer = _decode_integer
 
 
+def _cost(frame: Any) -> int:
+    if type(frame) is HeadersFrame:
+        return HEADERS_COST + int(frame.body_len) // HEADER_BYTES_COST
+    if type(frame) is ContinuationFrame:
+        return 1 + int(frame.body_len) // HEADER_BYTES_COST
+    return 1
+
+
 class FrameBuffer(h2.frame_buffer.FrameBuffer):  # type: ignore[misc]  # h2 has no type information
     """Cuts bytes into frames, a batch at a time, and joins header blocks; h2's own bounds neither."""
 
@@ -93,7 +103,7 @@ class FrameBuffer(h2.frame_buffer.FrameBuffer):  # type: ignore[misc]  # h2 has 
             frame = self._cut()
             if frame is None:
                 break
-            self._frames_left -= HEADERS_COST if type(frame) is HeadersFrame else 1
+            self._frames_left -= _cost(frame)
             frame = self._update_header_buffer(frame)
             if frame is not None:
                 return frame

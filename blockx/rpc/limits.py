@@ -35,6 +35,8 @@ class Limits:
     max_dropped_calls: int = attrs.field(default=2000, validator=ge(1))
     #: Bytes queued for one connection before senders have to wait for a slow reader.
     send_buffer_bytes: int = attrs.field(default=256 * 1024, validator=ge(16 * 1024))
+    #: Bytes of messages on one connection that wait for a slow reader; above it, no further answer is begun.
+    max_unsent_bytes: int = attrs.field(default=16 * MIB, validator=ge(1))
     #: How long a new connection may take until it has sent its HTTP/2 settings.
     handshake_timeout_s: float = attrs.field(default=10.0, validator=gt(0))
     #: A connection that was silent for so long is asked for a sign of life (PING).

@@ -63,6 +63,8 @@ class Link:
         self._flushed = trio.Event()
         self._last_read = trio.current_time()
         self._last_opened = -math.inf
+        self._unsent_bytes = 0
+        self._answerers = trio.lowlevel.ParkingLot()
         self._write_began = math.inf
         self._writer = trio.lowlevel.ParkingLot()
         self._senders = trio.lowlevel.ParkingLot()
@@ -315,6 +317,17 @@ class Link:
             return 0
         return min(self._wire.connection_room, self._wire.stream_room(stream_id))
 
+    async def wait_to_answer(self) -> None:
+        """Wait while too much waits already for the peer to read: what is not begun takes no memory."""
+        while self._unsent_bytes >= self.limits.max_unsent_bytes:
+            await self._answerers.park()
+
+    def note_unsent(self, change_bytes: int) -> None:
+        """Count a message that has to wait for its reader, and discount it when it is gone."""
+        self._unsent_bytes += change_bytes
+        if self._unsent_bytes < self.limits.max_unsent_bytes:
+            self._answerers.unpark_all()
+
     async def wait_for_room(self, stream_id: int, stream_lot: trio.lowlevel.ParkingLot, since: float) -> None:
         """Wait until `room` may have changed, or the stream has ended.
 
@@ -341,10 +354,11 @@ class Link:
         self._patience.call_answered()
         self._wake_writer()
 
-    def refuse(self, stream_id: int, status: Status) -> None:
-        """Answer a request that does not become a call."""
+    def refuse_call(self, stream_id: int, status: Status) -> None:
+        """Answer a request that does not become a call; many of them end the connection."""
         self._wire.refuse(stream_id, status)
         self._wake_writer()
+        self._request_refused(status)
 
     def consumed(self, stream_id: int, size: int) -> None:
         """Give the bytes of a read message back to their sender."""

@@ -11,7 +11,7 @@ from attrs import field, frozen
 from blockx.config import host_and_port
 from blockx.errors import ConfigError
 from blockx.rpc.channel import Channel
-from blockx.rpc.interceptors import Interceptor, access_log
+from blockx.rpc.interceptors import AccessLog, Interceptor
 from blockx.rpc.reflection import with_reflection
 from blockx.rpc.server import RpcServer, Service
 from blockx.rpc.tls import ClientTls, ServerTls
@@ -59,7 +59,7 @@ class ServerSecurity:
         if self._is_exposed(listen):
             log.warning("other machines are served without TLS and without a token", listen=listen)
         tls = ServerTls(cert=self.tls_cert, key=self.tls_key, client_ca=self.tls_ca or None) if self.tls_cert else None
-        interceptors: list[Interceptor] = [access_log]
+        interceptors: list[Interceptor] = [AccessLog()]
         if self.token_file or self.admin_token_file:
             interceptors.append(self._token_check([service.name for service in admin_services]))
         return RpcServer(with_reflection([*services, *admin_services]), tls=tls, interceptors=interceptors)

@@ -181,7 +181,7 @@ class RpcServer:
     def _accept(self, link: Link, stream_id: int, request: Request) -> None:
         method = self._methods.get(request.path)
         if method is None:
-            link.refuse(stream_id, Status(Code.UNIMPLEMENTED, f"there is no method {request.path}"))
+            link.refuse_call(stream_id, Status(Code.UNIMPLEMENTED, f"there is no method {request.path}"))
             return
         deadline = math.inf if request.timeout_s is None else trio.current_time() + request.timeout_s
         stream = ServerStream(link, stream_id, deadline)
@@ -238,12 +238,16 @@ async def _outcome(stream: ServerStream, method: _Method, call: ServerCall) -> S
 
 async def _handle(stream: ServerStream, method: _Method, call: ServerCall) -> None:
     is_stream = method.descriptor.client_streaming
+    await stream.wait_to_answer()
     request = _Requests(stream, method) if is_stream else _parse(method, await stream.receive_only())
 
     async def send(message: Message) -> None:
         if not isinstance(message, method.response_class):
             raise TypeError(f"{call.method} answers {method.response_class.__name__}, not {type(message).__name__}")
-        await stream.send(message.SerializeToString())
+        await stream.wait_to_answer()
+        payload = message.SerializeToString()
+        del message
+        await stream.send(payload)
 
     if method.descriptor.server_streaming:
         await cast(StreamHandler, method.handler)(request, call, send)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -57,16 +56,34 @@ class Stream:
     async def send(self, payload: bytes, *, is_last: bool = False) -> None:
         """Queue one message; waits while the peer or the connection is too slow. Does nothing once the call is over."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        rest, stalled_since = memoryview(frame_message(payload)), math.inf
+        rest = memoryview(frame_message(payload))
+        del payload  # the framed copy is the one that may have to wait
+        rest = self._send_some(rest, is_last=is_last)
+        if rest:
+            self._link.note_unsent(len(rest))
+            try:
+                await self._send_rest(rest, is_last=is_last)
+            finally:
+                self._link.note_unsent(-len(rest))
+
+    async def _send_rest(self, rest: memoryview, *, is_last: bool) -> None:
+        stalled_since = trio.current_time()
+        while rest:
+            await self._link.wait_for_room(self.stream_id, self._writable, stalled_since)
+            left = self._send_some(rest, is_last=is_last)
+            if len(left) < len(rest):
+                stalled_since = trio.current_time()
+            rest = left
+
+    def _send_some(self, rest: memoryview, *, is_last: bool) -> memoryview:
+        """Queue what there is room for; what is left, nothing once the call is over."""
         while rest and not self.is_closed:
             room = self._link.room(self.stream_id)
             if room <= 0:
-                stalled_since = min(stalled_since, trio.current_time())
-                await self._link.wait_for_room(self.stream_id, self._writable, stalled_since)
-                continue
-            stalled_since = math.inf
+                return rest
             chunk, rest = rest[:room], rest[room:]
             self._link.send_data(self.stream_id, chunk, is_last=is_last and not rest)
+        return rest[:0]
 
     def send_end(self) -> None:
         """Say that no message follows. Does nothing once the call is over."""
@@ -133,6 +150,10 @@ class ServerStream(Stream):
         if not self._is_started and not self.is_closed:
             self._link.send_response_headers(self.stream_id, self.initial_metadata)
             self._is_started = True
+
+    async def wait_to_answer(self) -> None:
+        """Wait while the connection's peer leaves too many answers unread."""
+        await self._link.wait_to_answer()
 
     def request_ended(self) -> None:
         self._finish_receiving(OK)

@@ -138,10 +138,16 @@ async def test_a_server_that_is_not_there_fails_the_call_at_once() -> None:
     assert caught.value.may_have_arrived is False
 
 
-@pytest.mark.parametrize("address", ["nowhere", "host:port", ":1", "[::1]"])
-async def test_an_address_that_is_none_fails_the_call(address: str) -> None:
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        *((address, "not HOST:PORT") for address in ("nowhere", "host:port", ":1", "[::1]", "host:123456")),
+        *((address, "cannot be used") for address in ("a..b:80", ".x:80", f"{'x' * 64}:80")),
+    ],
+)
+async def test_an_address_that_is_none_fails_the_call(address: str, reason: str) -> None:
     async with open_channel(address) as channel:
-        with pytest.raises(errors.ConnectionFailed, match="not HOST:PORT"):
+        with pytest.raises(errors.ConnectionFailed, match=reason):
             await channel.unary(SUBMIT, pb.SubmitTaskRequest())
 
 

@@ -14,6 +14,7 @@ from blockx import errors
 from blockx.proto import coordinator_pb2, health_pb2
 from blockx.proto import worker_pb2 as pb
 from blockx.rpc import (
+    AccessLog,
     Code,
     Interceptor,
     Proceed,
@@ -22,7 +23,6 @@ from blockx.rpc import (
     Service,
     Status,
     TokenCheck,
-    access_log,
     open_channel,
     read_token,
 )
@@ -158,7 +158,7 @@ async def test_grpcio_shows_its_token_as_metadata(metadata: Any, code: Any, nurs
 
 
 async def test_the_token_is_in_no_log(nursery: trio.Nursery) -> None:
-    address = await guarded(nursery, access_log, tokens("secret", None))
+    address = await guarded(nursery, AccessLog(), tokens("secret", None))
     with capture_logs() as logs:
         assert await outcome(address, "other-secret", REQUEST_SLOT, HELLO) == "Unauthenticated"
     assert "secret" not in repr(logs)
@@ -195,7 +195,7 @@ async def test_each_call_leaves_one_line(nursery: trio.Nursery) -> None:
     async def refuse(request: Any, call: ServerCall) -> Any:
         raise errors.InvalidSlot("stale")
 
-    address = await guarded(nursery, access_log, SubmitTask=refuse)
+    address = await guarded(nursery, AccessLog(), SubmitTask=refuse)
     with capture_logs() as logs:
         async with open_channel(address) as channel:
             await channel.unary(REQUEST_SLOT, HELLO)
@@ -225,7 +225,7 @@ async def test_a_call_that_its_client_leaves_is_logged_as_cancelled(nursery: tri
         finally:
             logged.set()
 
-    address = await guarded(nursery, tell, access_log, WatchTasks=endless)
+    address = await guarded(nursery, tell, AccessLog(), WatchTasks=endless)
     with capture_logs() as logs:
         async with open_channel(address) as channel:
             async with channel.stream(WATCH, pb.WatchTasksRequest()) as updates:

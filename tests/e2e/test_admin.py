@@ -101,6 +101,23 @@ async def test_a_watch_of_the_workers_ends_well_with_the_coordinator(tmp_path: P
         assert await trio.to_thread.run_sync(coordinator.process.wait) == 0
 
 
+async def test_a_watch_of_the_workers_ends_well_with_an_embedded_cluster() -> None:
+    seen, lists = trio.Event(), list[coordinator_pb2.WorkerList]()
+
+    def watch_to_the_end(addr: str) -> None:
+        with channel_to(addr) as channel:
+            watch = call(channel, COORDINATOR_ADMIN["WatchWorkers"])
+            for answer in watch(coordinator_pb2.WatchWorkersRequest(), timeout=TIMEOUT_S):
+                lists.append(answer)
+                trio.from_thread.run_sync(seen.set)
+
+    async with trio.open_nursery() as nursery:
+        async with local_cluster(FUNCTIONS, executors=1) as cluster:
+            nursery.start_soon(trio.to_thread.run_sync, watch_to_the_end, cluster.coordinator_addr)
+            await seen.wait()
+    assert [len(answer.workers) for answer in lists[:1]] == [1]
+
+
 async def test_drain_ends_an_idle_worker_process_with_0_and_its_watches_well(tmp_path: Path) -> None:
     def watch_to_the_end(addr: str) -> list[int]:
         with channel_to(addr) as channel:
