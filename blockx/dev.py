@@ -15,7 +15,6 @@ from blockx.registry.local import LocalRegistry
 from blockx.store.tables import TableStore, load_schema
 from blockx.worker.app import WorkerConfig, WorkerHandle, run_worker
 
-
 SHUTDOWN_S = 1.0
 """What the coordinator's calls and watches are given to end in good order."""
 
